@@ -1,8 +1,9 @@
-//! The dead-man: a second tiny process that ends PostgreSQL when the agent does not push the deadline on.
+//! The dead-man: a second, tiny process. It kills PostgreSQL when the deadline passes and the agent has not extended
+//! it.
 //!
-//! The agent may hang, be stopped or starve; a stopped process cannot fence itself. This one has no runtime and asks for
-//! no memory: it waits for a deadline of `CLOCK_BOOTTIME` and then sends SIGKILL to everything but PID 1 and itself. The
-//! kernel lets it, since everything in the container runs as the same user.
+//! The agent may hang, be stopped or starve; a stopped process cannot fence itself. The dead-man has no runtime and
+//! allocates no memory. It waits for a deadline of `CLOCK_BOOTTIME`, and then sends SIGKILL to every process except PID
+//! 1 and itself. The kernel allows it, since every process in the container runs as the same user.
 
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use machine::timing::BootTime;
+use machine::units::Millis;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
@@ -25,7 +27,7 @@ use rustix::time::{
 
 use crate::process::descendants;
 
-/// Now, on the clock that goes on while the machine sleeps.
+/// The time now, on the clock that goes on while the machine sleeps.
 pub fn boot_time() -> BootTime {
     let now = clock_gettime(ClockId::Boottime);
     BootTime(now.tv_sec.unsigned_abs() * 1_000 + now.tv_nsec.unsigned_abs() / 1_000_000)
@@ -34,7 +36,7 @@ pub fn boot_time() -> BootTime {
 /// The hidden first argument with which the agent's binary becomes the dead-man.
 pub const SUBCOMMAND: &str = "dead-man";
 
-/// If this process was started as the dead-man: be it, and never return. To be called first in `main`, before any
+/// If this process was started as the dead-man, becomes it and never returns. Call it first in `main`, before any
 /// thread exists.
 pub fn become_dead_man_if_asked() {
     let mut arguments = std::env::args().skip(1);
@@ -46,39 +48,45 @@ pub fn become_dead_man_if_asked() {
         std::process::exit(2);
     };
     if let Err(error) = watch(&scope) {
-        // It cannot keep its watch: better now than never.
+        // The dead-man cannot watch the deadline any more, so it kills now rather than never.
         scope.kill();
         tell(&format!("killed everything: {error}"));
     }
     std::process::exit(1);
 }
 
-/// The agent's end of the dead-man. Dropping it (or dying) makes the dead-man kill everything.
+/// The agent's handle of the dead-man. If it is dropped, or the agent dies, the dead-man kills every process.
 #[derive(Debug)]
 pub struct DeadMan {
     pid: u32,
     deadlines: ChildStdin,
 }
 
-/// Why the dead-man is of no use; the holder of the lease must not go on without it.
+/// Why the dead-man does not work. The holder of the lease must not go on without it.
 #[derive(Debug, thiserror::Error)]
 pub enum DeadManError {
-    /// It could not be started.
+    /// The dead-man could not be started.
     #[error("start the dead-man")]
     Start(#[source] io::Error),
-    /// It does not take deadlines.
+    /// The dead-man does not take deadlines.
     #[error("tell the dead-man its deadline")]
     Tell(#[source] io::Error),
 }
 
 impl DeadMan {
-    /// Starts the dead-man from `/proc/self/exe`. To be called before the asynchronous runtime starts, and before
+    /// Starts the dead-man from `/proc/self/exe`. Call it before the asynchronous runtime starts, and before
     /// [`crate::process::Supervisor::start`].
+    ///
+    /// # Errors
+    /// Fails with [`DeadManError::Start`] if the process, or its pipe, cannot be made.
     pub fn start() -> Result<Self, DeadManError> {
         Self::start_program(Path::new("/proc/self/exe"))
     }
 
-    /// As [`DeadMan::start`], with another binary that calls [`become_dead_man_if_asked`] (tests).
+    /// As [`DeadMan::start`], with another binary that calls [`become_dead_man_if_asked`]. For tests.
+    ///
+    /// # Errors
+    /// As [`DeadMan::start`].
     pub fn start_program(program: &Path) -> Result<Self, DeadManError> {
         let scope = match std::process::id() {
             1 => NAMESPACE.to_owned(),
@@ -102,18 +110,24 @@ impl DeadMan {
         })
     }
 
-    /// Its process id: for [`crate::process::Supervisor::kill_everything_else`].
+    /// Its process id, for [`crate::process::Supervisor::kill_everything_else`].
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Everything dies at `deadline`, unless another one is set before. Never blocks.
+    /// Sets the deadline at which every process is killed, in place of the one before. Never blocks.
+    ///
+    /// # Errors
+    /// Fails with [`DeadManError::Tell`] if the dead-man does not read its pipe or is dead.
     pub fn arm(&self, deadline: BootTime) -> Result<(), DeadManError> {
-        // 0 means none; the first millisecond after boot has passed long ago.
+        // 0 means no deadline; the first millisecond after boot has passed long ago.
         self.tell(deadline.0.max(1))
     }
 
-    /// No deadline. Never blocks.
+    /// Removes the deadline. Never blocks.
+    ///
+    /// # Errors
+    /// As [`DeadMan::arm`].
     pub fn disarm(&self) -> Result<(), DeadManError> {
         self.tell(0)
     }
@@ -128,21 +142,21 @@ impl DeadMan {
 
 const NAMESPACE: &str = "namespace";
 
-/// Distance between kills after the deadline, in milliseconds.
-const KILL_AGAIN: u64 = 100;
+/// The pause between two kills after the deadline.
+const KILL_AGAIN: Millis = Millis(100);
 
-/// What is killed.
+/// The processes that are killed.
 enum Scope {
-    /// All of the PID namespace: the agent is PID 1.
+    /// Every process of the PID namespace; the agent is PID 1.
     Namespace,
-    /// The descendants of the agent with this process id: it is not PID 1 (tests).
+    /// The descendants of the agent with this process id, which is not PID 1. For tests.
     Family(u32),
 }
 
 impl Scope {
     fn parse(text: &str) -> Option<Self> {
         if text == NAMESPACE {
-            // On a machine's own PID namespace this would end everything.
+            // In the PID namespace of a whole machine this would kill every process of the machine.
             return (std::os::unix::process::parent_id() == 1).then_some(Self::Namespace);
         }
         text.parse().ok().map(Self::Family)
@@ -150,7 +164,7 @@ impl Scope {
 
     fn kill(&self) {
         match self {
-            // kill(-1): every process but PID 1 and the caller, in one system call that no fork escapes.
+            // kill(-1): every process except PID 1 and the caller, in one system call that no fork escapes.
             Self::Namespace => {
                 let _ = kill_process_group(Pid::INIT, Signal::KILL);
             }
@@ -173,14 +187,14 @@ fn kill_family(agent: u32) {
         for victim in victims {
             let _ = kill_process(victim, Signal::KILL);
         }
-        // What is not our child tells us nothing of its end.
+        // A process that is not our child does not report its end to us.
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// The dead-man's life.
+/// The dead-man's loop.
 fn watch(scope: &Scope) -> io::Result<()> {
-    // What a handler merely notes does not end us. (To ignore a signal needs unsafe code.)
+    // A signal with a handler that only notes it does not end this process. Ignoring a signal would need unsafe code.
     let noted = Arc::new(AtomicBool::new(false));
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT] {
         signal_hook::flag::register(signal.as_raw(), Arc::clone(&noted))?;
@@ -190,7 +204,7 @@ fn watch(scope: &Scope) -> io::Result<()> {
     let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
     let (mut deadline, mut kill_at) = (0, 0);
     loop {
-        // First what the agent said, then the clock: after a long sleep of the machine both are waiting.
+        // The agent's messages are read before the clock: after a long sleep of the machine both are waiting.
         let before = deadline;
         if take_deadlines(&stdin, &mut deadline)? == Said::Goodbye {
             scope.kill();
@@ -205,7 +219,8 @@ fn watch(scope: &Scope) -> io::Result<()> {
             if kill_at == deadline {
                 tell("the deadline passed without a renewal: killed everything");
             }
-            // Until the agent says something else: what it had begun may start a process after the first one.
+            // Kills again until the agent sets another deadline: a task that had begun may start a process after the
+            // first kill.
             kill_at = boot_time().plus(KILL_AGAIN).0;
         }
         set_timer(&timer, kill_at)?;
@@ -217,14 +232,14 @@ fn watch(scope: &Scope) -> io::Result<()> {
     }
 }
 
-/// Whether the agent is still there.
+/// Whether the agent still lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     GoOn,
     Goodbye,
 }
 
-/// Takes what waits in the pipe; the last deadline counts.
+/// Reads the deadlines that wait in the pipe; the last one counts.
 fn take_deadlines(pipe: impl AsFd, deadline: &mut u64) -> io::Result<Said> {
     let mut buffer = [0_u8; 512];
     loop {
@@ -243,7 +258,7 @@ fn take_deadlines(pipe: impl AsFd, deadline: &mut u64) -> io::Result<Said> {
 }
 
 fn set_timer(timer: &OwnedFd, deadline: u64) -> io::Result<()> {
-    // All zero disarms.
+    // A timer of zero is disarmed.
     let seconds = i64::try_from(deadline / 1_000).unwrap_or(i64::MAX);
     let nanoseconds = i64::try_from(deadline % 1_000).unwrap_or(0) * 1_000_000;
     let none = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -258,7 +273,7 @@ fn set_timer(timer: &OwnedFd, deadline: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Logs after the deed, and only if that cannot block.
+/// Logs after the kill, and only if that cannot block.
 fn tell(message: &str) {
     let stderr = io::stderr();
     let mut writable = [PollFd::new(&stderr, PollFlags::OUT)];
@@ -299,7 +314,7 @@ mod tests {
     fn boot_time_goes_on() {
         let before = boot_time();
         std::thread::sleep(std::time::Duration::from_millis(20));
-        assert!((20..5_000).contains(&boot_time().since(before)));
+        assert!((Millis(20)..Millis::seconds(5)).contains(&boot_time().since(before)));
     }
 
     #[test]

@@ -2,7 +2,13 @@
 //!
 //! No decision about databases is made here: those are in crate `machine`.
 
+// Every public function says when it fails. The lint sees only what other crates can use; `pub(crate)` is up to us.
+#![warn(clippy::missing_errors_doc)]
+
+pub mod archive;
+pub mod base;
 pub mod deadman;
+pub mod event;
 pub mod execute;
 pub mod http;
 pub mod kubernetes;
@@ -12,4 +18,6 @@ pub mod peer;
 pub mod postgres;
 pub mod process;
 pub mod run;
+mod stamp;
+pub mod tools;
 pub mod volume;

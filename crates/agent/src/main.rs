@@ -1,10 +1,12 @@
-//! The agent's binary: `install PATH` in the init container, `run` as PID 1 of the postgres container, `alive` in its probes.
+//! The agent's binary: `install PATH` in the init container, `run` as PID 1 of the postgres container, `alive` in its
+//! probes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use agent::archive::Paths;
 use agent::deadman::{DeadMan, become_dead_man_if_asked};
 use agent::run::{Config, run};
 use anyhow::Context;
@@ -23,15 +25,42 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Copies this program to PATH, to be run from there in a container with PostgreSQL.
+    /// Copies this program to PATH. A container with PostgreSQL runs it from there.
     Install {
-        /// Where to.
+        /// The path of the copy.
         path: PathBuf,
     },
     /// Runs PostgreSQL as a member of its ClusteredDatabase.
     Run,
     /// Asks the agent of this container for a sign of life: for its start-up and liveness probes.
     Alive,
+    /// Has a file of WAL archived: for PostgreSQL's `archive_command`.
+    Archive {
+        /// The Unix socket of the archive's worker.
+        socket: PathBuf,
+        /// The file's name in `pg_wal`.
+        name: String,
+    },
+    /// Archives WAL, by orders on standard input; the agent starts it.
+    ArchiveWorker {
+        /// The Unix socket on which it answers.
+        socket: PathBuf,
+        /// `pg_wal`.
+        wal: PathBuf,
+        /// Where the Secrets of the store are mounted.
+        access: PathBuf,
+    },
+    /// Fetches a file of WAL from the archive: for PostgreSQL's `restore_command` while a backup is recovered.
+    FetchWal {
+        /// The file with the plan.
+        plan: PathBuf,
+        /// The file's name in `pg_wal`.
+        name: String,
+        /// Where it is to be put.
+        to: PathBuf,
+    },
+    /// Makes a base backup, by an order on standard input; the agent starts it.
+    BaseBackup,
 }
 
 fn main() -> ExitCode {
@@ -39,6 +68,10 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Install { path } => install(&path),
         Command::Run => start(),
+        Command::Archive { socket, name } => return ExitCode::from(agent::archive::ask(&socket, &name)),
+        Command::FetchWal { plan, name, to } => return agent::postgres::fetch_wal(&plan, &name, &to),
+        Command::ArchiveWorker { socket, wal, access } => agent::archive::work(Paths { socket, wal, access }),
+        Command::BaseBackup => agent::base::work(),
         Command::Alive => listen::alive::ask(Path::new(ALIVE_SOCKET)).map_err(anyhow::Error::msg),
     };
     match result {
@@ -50,7 +83,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Copies the running program, whole or not at all.
+/// Copies the running program, wholly or not at all.
 fn install(path: &Path) -> anyhow::Result<()> {
     let staged = path.with_extension("new");
     fs::copy("/proc/self/exe", &staged).with_context(|| format!("copy this program to {}", staged.display()))?;
@@ -59,27 +92,27 @@ fn install(path: &Path) -> anyhow::Result<()> {
 }
 
 fn start() -> anyhow::Result<()> {
-    // First of all: it must not depend on anything that comes after it.
+    // The dead-man is started first: it must not depend on anything that comes later.
     let dead_man = DeadMan::start()?;
     agent::logs::init();
     if rustls::crypto::ring::default_provider().install_default().is_err() {
         anyhow::bail!("install the cryptography provider");
     }
     let config = Config::from_environment()?;
-    // Two: one that is kept busy does not keep the others waiting.
+    // Two threads: if one is kept busy, the other still serves all tasks.
     let workers = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("worker")
         .enable_all()
         .build()?;
-    // The event loop and the writes to Kubernetes have this thread, its timers and its connections for themselves: a
-    // worker that hangs in the kernel holds up no renewal of the lease.
+    // The event loop and the writes to Kubernetes have this thread for themselves, with its timers and connections: a
+    // worker that hangs in the kernel delays no renewal of the lease.
     let vital = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = vital.block_on(run(config, dead_man, workers.handle().clone()));
     if let Err(error) = &result {
         tracing::error!("{error:#}");
     }
     agent::logs::flush();
-    // As PID 1: the kernel ends whatever is left. Not waiting for tasks that hang.
+    // When PID 1 exits, the kernel kills every process that is left. Tasks that hang are not awaited.
     std::process::exit(i32::from(result.is_err()));
 }

@@ -1,6 +1,7 @@
-//! Start-up and the event loop: an event comes, the world is brought up to date, the machine decides, one action after
-//! the other is carried out until it waits.
+//! The event loop. An event comes, the world is brought up to date, the machine decides, and one action after the other
+//! is carried out until the machine waits.
 
+mod archive;
 mod asked;
 mod config;
 mod log;
@@ -16,104 +17,64 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::Context;
-use api::ClusteredDatabase;
 use api::names::TERMINATION_BOOTSTRAP;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use machine::instance::observer::Event as Seen;
 use machine::instance::{Action, Decision, Observed, Reading, decide, fence, report};
 use machine::timing::BootTime;
+use machine::units::Millis;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 
 pub use config::Config;
 
 use crate::deadman::{DeadMan, boot_time};
+use crate::event::{Event, Unread};
 use crate::execute::Executor;
 use crate::http::{Health, Metrics};
 use crate::kubernetes::{Clients, read_route};
-use crate::observe::{Done, Poll, Scan, Secret, World, id};
+use crate::observe::{Poll, Secret, World, id};
 use crate::peer::{Request, Signed};
-use crate::postgres::{Server, SqlError, Status, Tools};
+use crate::postgres::Server;
 use crate::process::Exit;
-use crate::volume::EnforcedSettings;
+use crate::tools::Tools;
 
-/// Something that has happened.
-pub enum Event {
-    /// The ClusteredDatabase was read.
-    Cluster(Box<Reading<ClusteredDatabase>>),
-    /// The Lease was read.
-    Lease(Reading<Lease>),
-    /// The EndpointSlice of `-rw` was read.
-    Route(Reading<EndpointSlice>),
-    /// PostgreSQL's programs were found, or not.
-    Tools(Result<Arc<Tools>, String>),
-    /// The volume was read.
-    Scanned(Result<Box<Scan>, Unread>),
-    /// A child has ended.
-    Exited(Exit),
-    /// A task has ended.
-    Done(Done),
-    /// A peer asks.
-    Peer(Request),
-    /// Something that brings the agent no handle.
-    Seen(Seen),
-    /// PostgreSQL has answered, or not.
-    Status(u32, BootTime, Result<Box<Status>, SqlError>),
-    /// What the control file demands of a standby; `None` if it could not be read.
-    Enforced(Option<EnforcedSettings>),
-    /// A Secret's files have changed.
-    Secret(Secret),
-    /// The application's role has the password of the Secret; `true` if it was changed.
-    Password(Result<bool, String>),
-    /// Something has changed that shows by looking.
-    Look,
-}
-
-/// Why the volume was not read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unread {
-    why: String,
-    /// The WAL volume has no room for the write-ahead log: each try may copy much of it for nothing.
-    no_room: bool,
-}
-
-impl From<String> for Unread {
-    fn from(why: String) -> Self {
-        Self { why, no_room: false }
-    }
-}
-
-/// The longest sleep: the runtime's timers stand still while the machine sleeps, the deadlines do not.
+/// The longest sleep. The runtime's timers stand still while the machine sleeps, but the deadlines do not.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
-/// More actions than this without a pause are a defect: it is logged, and other events get their turn.
+/// The most actions without a pause; more are a defect. After them other events get their turn.
 const MOST_ACTIONS: usize = 32;
-/// Distance between tries to find PostgreSQL's programs or to read the volume or the control file, in milliseconds.
-const LOOK_AGAIN: u64 = 2_000;
+/// Pause between tries to find PostgreSQL's programs, or to read the volume or the control file.
+const READ_AGAIN: Millis = Millis::seconds(2);
 
-/// The same after the WAL volume was found to have no room so many times in a row: up to a minute.
-fn look_again(no_room: u32) -> u64 {
-    let rest = u64::try_from(machine::backoff::delay(no_room).as_millis());
-    rest.unwrap_or(u64::MAX).max(LOOK_AGAIN)
+/// The pause after the WAL volume had no room this many times in a row: up to a minute.
+fn pause_after(no_room: u32) -> Millis {
+    let pause = u64::try_from(machine::backoff::delay(no_room).as_millis());
+    Millis(pause.unwrap_or(u64::MAX)).max(READ_AGAIN)
 }
 
 /// Where the kubelet reads a container's termination message.
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// The agent's life; returns when the container is to end. To be run on a thread of its own, where nothing blocks: on it
-/// depends that the lease is renewed in time. All other work is done by `workers`.
+/// Runs the agent; returns when the container is to end. Run it on a thread of its own, where nothing blocks: the
+/// renewal of the lease in time depends on it. All other work is done by `workers`.
+///
+/// # Errors
+/// Fails if the API server cannot be found, or as [`run_with`].
 pub async fn run(config: Config, dead_man: DeadMan, workers: Handle) -> anyhow::Result<()> {
     let clients = Clients::in_cluster(&config.namespace, config.names.clone()).context("find the API server")?;
     run_with(config, clients, dead_man, workers).await
 }
 
-/// As [`run`], with the API server that `clients` know.
+/// As [`run`], with the API server of `clients`.
+///
+/// # Errors
+/// Fails if the agent cannot be started, if the dead-man does not take deadlines, or if the machine gives the database
+/// up.
 pub async fn run_with(config: Config, clients: Clients, dead_man: DeadMan, workers: Handle) -> anyhow::Result<()> {
     let (agent, events) = startup::start(config, clients, dead_man, workers).await?;
     agent.live(events).await
 }
 
-/// The event loop and what it works with.
+/// The event loop and its tools.
 struct Agent {
     world: World,
     executor: Executor,
@@ -125,19 +86,20 @@ struct Agent {
     log: log::Decisions,
     asked: asked::Asked,
     password: secrets::Password,
+    archive: Option<archive::Archive>,
     /// PGDATA, by a path without links.
     pgdata: PathBuf,
-    /// The deadline that the dead-man was last told.
+    /// The deadline that was last set at the dead-man.
     armed: Option<BootTime>,
-    /// The volume is being looked at outside a task.
-    looking: bool,
-    /// PostgreSQL has ended since the reading of the volume began, or that reading failed.
-    look_again: bool,
-    /// Not to be looked at before.
-    look_at: Option<BootTime>,
+    /// The volume is being read outside a task.
+    reading: bool,
+    /// The volume must be read again: PostgreSQL has ended since its reading began, or that reading failed.
+    read_again: bool,
+    /// The volume is not read before this time.
+    read_at: Option<BootTime>,
     /// How many times in a row the WAL volume had no room.
     no_room: u32,
-    /// When what the control file demands is to be read again; `None` while it is being read.
+    /// When the control file's demands are read next; `None` while they are being read.
     enforced_at: Option<BootTime>,
 }
 
@@ -147,7 +109,7 @@ impl Agent {
         loop {
             let now = boot_time();
             if self.world.observer.goes_on(before, now) {
-                tracing::warn!("this agent stood still for {} ms", now.since(before));
+                tracing::warn!("this agent was stalled for {}", now.since(before));
             }
             let (ends, wake) = self.act()?;
             if ends {
@@ -157,7 +119,7 @@ impl Agent {
             let held = self.asked.answer(&self.world, boot_time());
             let wake = [wake, held].into_iter().flatten().min();
             let pause = wake.map_or(LONGEST_SLEEP, |wake| {
-                Duration::from_millis(wake.since(boot_time())).min(LONGEST_SLEEP)
+                wake.since(boot_time()).duration().min(LONGEST_SLEEP)
             });
             tokio::select! {
                 event = events.recv() => match event {
@@ -172,9 +134,9 @@ impl Agent {
         }
     }
 
-    /// Decides and acts until the machine waits. Says whether the agent ends, and when to decide again.
+    /// Decides and acts until the machine waits. Returns whether the agent ends, and when to decide again.
     fn act(&mut self) -> anyhow::Result<(bool, Option<BootTime>)> {
-        self.look();
+        self.poll_state();
         let mut wake = None;
         for _ in 0..MOST_ACTIONS {
             let now = boot_time();
@@ -194,8 +156,8 @@ impl Agent {
                 .set(fence::held_until(self.world.observed(), now));
             measure::count(&self.metrics, rule, &action);
             wake = at;
-            // Logged after the deed, which does not wait for it.
-            let what = log::name(&action);
+            // Logged after the action, so that the action does not wait for the log.
+            let name = log::name(&action);
             let (ends, waits) = (action == Action::Exit, action == Action::Wait);
             let failed = match action {
                 Action::GiveUp { message } => Some(give_up(&message)),
@@ -204,7 +166,7 @@ impl Agent {
                     None
                 }
             };
-            self.log.decision(rule, what, &because);
+            self.log.decision(rule, name, &because);
             match failed {
                 Some(error) => return Err(error),
                 None if ends => return Ok((true, None)),
@@ -216,7 +178,8 @@ impl Agent {
         Ok((false, wake))
     }
 
-    /// Sets the dead-man. Without it, nothing may be writable here: the agent ends, and everything with it.
+    /// Sets the deadline of the dead-man. Without a dead-man, nothing may be writable in this container: the agent
+    /// ends, and every process with it.
     fn arm(&mut self, deadline: Option<BootTime>) -> anyhow::Result<()> {
         if self.armed == deadline {
             return Ok(());
@@ -229,13 +192,13 @@ impl Agent {
         Ok(())
     }
 
-    /// What is known by looking, not by events.
-    fn look(&mut self) {
+    /// Finds out what no event tells.
+    fn poll_state(&mut self) {
         let now = boot_time();
         self.world.look_for_strays(&self.pgdata, now);
-        let due = self.look_at.is_none_or(|at| now >= at);
-        let wanted = self.look_again || self.world.observed().volume.is().is_none();
-        // While everything is being killed, no tool can be started; a task reads the volume itself.
+        let due = self.read_at.is_none_or(|at| now >= at);
+        let wanted = self.read_again || self.world.observed().volume.is().is_none();
+        // While all processes are being killed, no tool can be started. A task on the volume reads it by itself.
         let possible = self.world.observed().postgres.strays == 0
             && !self.executor.killing.load(Ordering::SeqCst)
             && self.world.observed().tasks.volume.running.is_none();
@@ -245,7 +208,7 @@ impl Agent {
         self.read_enforced(now);
     }
 
-    /// As long as a standby's limits stand higher than the settings say, it is looked whether they still have to.
+    /// As long as a standby's limits are higher than the settings say, reads whether they still have to be.
     fn read_enforced(&mut self, now: BootTime) {
         let configured = self.world.observed().postgres.configured.as_ref();
         let raised = configured.is_some_and(|configured| configured.raised.is_some());
@@ -270,11 +233,11 @@ impl Agent {
     /// Finds PostgreSQL's programs, then reads the volume with them.
     fn read_volume(&mut self) {
         let Some(spec) = &self.world.spec else { return };
-        if std::mem::replace(&mut self.looking, true) {
+        if std::mem::replace(&mut self.reading, true) {
             return;
         }
-        // From now on, what asks for a look asks for another one.
-        self.look_again = false;
+        // From now on, an event that asks for a reading asks for another one.
+        self.read_again = false;
         let (events, volume) = (self.executor.events.clone(), self.executor.volume.clone());
         let (supervisor, major) = (self.executor.supervisor.clone(), spec.postgres.major_version);
         let known = self.world.tools.clone();
@@ -284,7 +247,7 @@ impl Agent {
                 None => Tools::find(&supervisor, major)
                     .await
                     .map(Arc::new)
-                    .map_err(startup::words),
+                    .map_err(startup::describe),
             };
             let _ = events.send(Event::Tools(tools.clone()));
             let scan = match tools {
@@ -300,12 +263,12 @@ impl Agent {
         match event {
             Event::Cluster(cluster) => {
                 self.world.cluster(*cluster, now);
-                self.look_at = self.look_at.filter(|_| self.world.tools.is_some());
+                self.read_at = self.read_at.filter(|_| self.world.tools.is_some());
             }
             Event::Lease(lease) => self.world.lease_read(lease, now),
-            // What was read last stays valid.
+            // The last reading stays valid.
             Event::Route(Reading::Unknown) => {}
-            // With the spec unknown, it is none: the holder then writes it once more.
+            // Without a known spec the route is unknown, too: the holder then writes it once more.
             Event::Route(slice) => {
                 let route = |slice| read_route(slice, self.world.port()?);
                 let route = slice.is().and_then(route);
@@ -319,14 +282,14 @@ impl Agent {
                 Err(error) => tracing::error!("find PostgreSQL's programs: {error}"),
             },
             Event::Scanned(scan) => {
-                self.looking = false;
-                self.look_again |= scan.is_err();
+                self.reading = false;
+                self.read_again |= scan.is_err();
                 let no_room = scan.as_ref().is_err_and(|unread| unread.no_room);
                 self.no_room = if no_room { self.no_room.saturating_add(1) } else { 0 };
-                let pause = look_again(self.no_room);
-                self.look_at = scan.is_err().then(|| now.plus(pause));
-                let words = |unread: Unread| format!("{} (again in {} s)", unread.why, pause / 1_000);
-                self.world.scanned(scan.map(|scan| *scan).map_err(words), now);
+                let pause = pause_after(self.no_room);
+                self.read_at = scan.is_err().then(|| now.plus(pause));
+                let describe = |unread: Unread| format!("{} (again in {} s)", unread.why, pause.in_seconds());
+                self.world.scanned(scan.map(|scan| *scan).map_err(describe), now);
             }
             Event::Exited(exit) => self.exited(&exit, now),
             Event::Done(done) => self.world.done(done, now),
@@ -338,7 +301,7 @@ impl Agent {
             }
             Event::Seen(event) => self.world.observe(event, now),
             Event::Enforced(enforced) => {
-                self.enforced_at = Some(now.plus(LOOK_AGAIN));
+                self.enforced_at = Some(now.plus(READ_AGAIN));
                 if let Some(enforced) = enforced {
                     self.world.observe(Seen::Enforced(enforced), now);
                 }
@@ -355,8 +318,8 @@ impl Agent {
             return;
         }
         self.world.observe(Seen::Exited(id(exit.pid)), now);
-        // The control file tells how it ended, and where its WAL ends.
-        self.look_again = true;
+        // The control file tells how PostgreSQL ended, and where its WAL ends.
+        self.read_again = true;
     }
 
     fn answer(&mut self, request: Request, now: BootTime) {
@@ -381,7 +344,7 @@ impl Agent {
         }
     }
 
-    /// Tells probes and the poller how things are.
+    /// Updates the probes, the metrics and the poller.
     fn publish(&mut self) {
         let now = boot_time();
         if self.password.is_due(&self.world, now) {
@@ -396,11 +359,14 @@ impl Agent {
             server: self.world.server.as_ref().map(|server| server.pid()),
             port: self.world.spec.as_ref().map_or(0, |spec| spec.postgres.port),
             major: self.world.major(),
-            pause: Duration::from_millis(polling.pause),
+            pause: polling.pause.duration(),
             writes: polling.writes,
             void_before: polling.void_before,
         };
         set_if_changed(&self.poll, wanted);
+        if let Some(archive) = &self.archive {
+            archive.publish(&self.world, now);
+        }
     }
 }
 
@@ -412,7 +378,7 @@ fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, wanted: T) {
     });
 }
 
-/// The addresses of all members, as the Lease and their own reports name them.
+/// The addresses of all members, from the Lease and the members' own reports.
 fn known_members(observed: &Observed) -> BTreeSet<IpAddr> {
     let record = observed.lease.record.is();
     let holder = record.and_then(|record| record.holder.as_ref());
@@ -425,7 +391,7 @@ fn known_members(observed: &Observed) -> BTreeSet<IpAddr> {
         .collect()
 }
 
-/// Leaves word for the operator in the container's termination message.
+/// Writes a message for the operator into the container's termination message.
 fn give_up(message: &str) -> anyhow::Error {
     let text = format!("{TERMINATION_BOOTSTRAP}{message}");
     if let Err(error) = std::fs::write(TERMINATION_LOG, &text) {
@@ -440,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_volume_without_room_is_tried_ever_less_often() {
-        let pauses: Vec<u64> = [0, 1, 3, 5, 7, u32::MAX].into_iter().map(look_again).collect();
-        assert_eq!(pauses, [2_000, 2_000, 4_000, 16_000, 60_000, 60_000]);
+        let pauses = [0, 1, 3, 5, 7, u32::MAX].map(pause_after);
+        assert_eq!(pauses, [2, 2, 4, 16, 60, 60].map(Millis::seconds));
     }
 }

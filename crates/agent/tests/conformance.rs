@@ -1,4 +1,5 @@
-//! The simulator's scripts on real PostgreSQL servers, by the agent's hands: after each step they must show what the model shows.
+//! Runs the simulator's scripts on real PostgreSQL servers, with the agent's functions. After each step the servers
+//! must show what the model shows.
 
 #[path = "support/certificates.rs"]
 mod certificates;
@@ -18,9 +19,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use agent::postgres::{
-    CloneSource, Primary, Reload, Role, Server, Status, StopMode, Tools, clone, processes_on, promise, promote, reload,
+    CloneSource, Primary, Reload, Role, Server, Status, StopMode, clone, processes_on, promise, promote, reload,
     rewind, set_sync,
 };
+use agent::tools::Tools;
 use agent::volume::DataState;
 use instance::{Instance, Scene};
 use link::Link;
@@ -35,19 +37,19 @@ use tokio::task::JoinHandle;
 use unprivileged::unprivileged;
 
 const DATABASE: &str = "Orders \"1\"";
-/// Rows of scripts begin above those that are there.
+/// The rows of scripts begin above the rows that exist already.
 const FIRST_ROW: u32 = 100;
-/// So long it may take until both show the same, and so long they then must.
+/// Time limit until both show the same, and the time for which they must then agree.
 const PATIENCE: Duration = Duration::from_secs(120);
 const LASTS: Duration = Duration::from_millis(500);
-/// The scripts are parted, to run beside each other.
+/// The scripts are divided into parts, so that these run in parallel.
 const PARTS: usize = 4;
-/// The others show most of what these show: they are run by `CDB_SCRIPT` alone.
+/// Scripts that run only with `CDB_SCRIPT`: the others cover most of what these cover.
 const ON_DEMAND: [&str; 5] = [
     "drawn by seed 0",
     "drawn by seed 3",
-    "a standby that is killed or stopped goes on where it was",
-    "a primary that is stopped without a standby has more than it: it must be rewound",
+    "a standby that is killed or stopped continues where it was",
+    "a primary that is stopped without a standby has more WAL than it: it must be rewound",
     "a killed primary whose rows all are in the next timeline follows as it is",
 ];
 
@@ -71,7 +73,7 @@ fn fourth_part_on_both() {
     unprivileged("fourth_part_on_both", |place| part(place, 3));
 }
 
-/// All but those on demand; or those whose names contain what `CDB_SCRIPT` says.
+/// All scripts except those on demand; with `CDB_SCRIPT`, the scripts whose names contain its value.
 fn chosen() -> Vec<Script> {
     let mut chosen = scripts();
     let all = chosen.len();
@@ -100,22 +102,22 @@ async fn part(place: unprivileged::Place, part: usize) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
-/// Three members, and what is between each two.
+/// Three members, and the links between them.
 struct Servers {
     scratch: std::path::PathBuf,
     members: Vec<Instance>,
     links: BTreeMap<(usize, usize), Link>,
     system_id: String,
     epoch: u64,
-    /// Whom each follows.
+    /// The member that each follows.
     upstream: [Option<usize>; MEMBERS],
-    /// The rule that each has proven.
+    /// The synchronous rule that each has proven.
     proven: Vec<SyncRule>,
     commits: BTreeMap<u32, (Option<JoinHandle<bool>>, Commit)>,
 }
 
 impl Servers {
-    /// Makes what each script begins with, and keeps it aside.
+    /// Makes the initial state of every script, and keeps it aside.
     async fn new(scene: &Scene) -> Self {
         let mut members: Vec<Instance> = (0..MEMBERS as u32).map(|ordinal| scene.instance(ordinal)).collect();
         let mut links = BTreeMap::new();
@@ -129,7 +131,7 @@ impl Servers {
         first.initdb().await.expect("a database");
         let system_id = first.control().await.system_id;
         first.start_primary().await;
-        // Roles are of all servers, slots of each.
+        // Roles exist on all servers, slots on each one alone.
         first.sql.ensure_member(&first.member.id).await.expect("a role");
         let own = format!("SELECT pg_drop_replication_slot('{}')::text", first.member.id);
         first.text(&own).await;
@@ -194,7 +196,7 @@ impl Servers {
         Ok(())
     }
 
-    /// Waits until what is seen is as expected, and stays so; otherwise what is seen.
+    /// Waits until the servers show what is expected, and go on showing it. Otherwise returns what they show.
     async fn settle(&mut self, expected: &View, refused: bool) -> Result<(), View> {
         let begun = Instant::now();
         let mut since: Option<Instant> = None;
@@ -359,7 +361,7 @@ impl Servers {
             let left = processes_on(&pgdata).expect("/proc");
             for pid in &left {
                 if let Some(pid) = i32::try_from(*pid).ok().and_then(Pid::from_raw) {
-                    // It may be gone already.
+                    // It may have ended already.
                     let _ = kill_process(pid, Signal::KILL);
                 }
             }
@@ -371,7 +373,7 @@ impl Servers {
         server.stopped(Duration::from_secs(10)).await.expect("its end is known");
     }
 
-    /// Kills it when the row is written, and takes what was written since out of the WAL.
+    /// Kills the server when the row is written, and removes the WAL that was written since.
     async fn power_loss(&mut self, at: usize, row: u32) -> Result<(), String> {
         let before = self.members[at].sql.status().await.map_err(words)?.position;
         self.write(at, row).await?;
@@ -381,7 +383,7 @@ impl Servers {
             .await;
         self.kill(at).await;
         if let Some(commit) = self.commits.get_mut(&row) {
-            // Its answer came before the power was lost for the test alone.
+            // Its answer came before the power loss that the test imitates.
             *commit = (None, Commit::Unknown);
         }
         let segment = u64::from(self.members[at].control().await.wal_sizes.segment);
@@ -492,7 +494,7 @@ impl Servers {
             members.push(seen);
             served.extend(serves.into_iter().map(|to| (at, to)));
         }
-        // Who is refused tries again and again, and calls that streaming.
+        // A refused receiver retries, and its status says streaming meanwhile.
         for (at, seen) in members.iter_mut().enumerate() {
             if let Runs::Standby(from) = &mut seen.runs {
                 *from = from.filter(|from| served.contains(&(*from, at)));
@@ -506,7 +508,7 @@ impl Servers {
         }
     }
 
-    /// How a member is, and whom it sends WAL.
+    /// The state of a member, and the members that it sends WAL to.
     async fn seen(&mut self, at: usize) -> (Seen, BTreeSet<usize>) {
         if self.members[at].server.is_none() {
             return (self.seen_down(at).await, BTreeSet::new());

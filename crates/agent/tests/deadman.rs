@@ -9,27 +9,29 @@ use std::time::{Duration, Instant};
 use agent::deadman::{DeadMan, boot_time};
 use agent::process::{Supervisor, descendants, processes};
 use machine::timing::BootTime;
+use machine::units::Millis;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Makes this program the agent of a test instead, which does one of these.
+/// The environment variable that makes this program the agent of a test. Its value says what the agent does.
 const ROLE: &str = "CDB_TEST_AGENT";
-/// It goes on until it is stopped.
+/// The agent goes on until it is stopped.
 const GO_ON: &str = "go on";
-/// It drops its end of the dead-man when it is told to.
+/// The agent drops its handle of the dead-man when the test asks for it.
 const LET_GO: &str = "let go";
-/// The first deadline, in milliseconds after the start.
-const FIRST: u64 = 6_000;
-/// From the deadline to the death of the last process, on a machine that may be busy; it is printed. On a quiet one it takes a
-/// few milliseconds.
+/// The first deadline, counted from the start.
+const FIRST: Millis = Millis::seconds(6);
+/// Time limit from the deadline to the death of the last process, for a busy machine. The measured time is printed; on
+/// a quiet machine it is a few milliseconds.
 const BOUND: Duration = Duration::from_secs(3);
 
-/// Not a test by itself: the agent of the others, which starts children and arms the dead-man once.
+/// Not a test: the agent of the other tests. It starts children and arms the dead-man once.
 #[test]
 fn agent_of_the_other_tests() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let dead_man = DeadMan::start_program(Path::new(env!("CARGO_BIN_EXE_agent"))).expect("a dead-man");
     let (supervisor, mut exits) = Supervisor::start().expect("a supervisor");
-    // Like PostgreSQL: children of children, in sessions of their own, that ignore what can be ignored.
+    // As PostgreSQL does, it starts children of children, in sessions of their own, that ignore the signals that can be
+    // ignored.
     let script = "trap '' TERM INT QUIT HUP; setsid sleep 1000 & sleep 1000 & while true; do sleep 1; done";
     let mut command = Command::new("sh");
     command.args(["-c", script]);
@@ -50,14 +52,14 @@ fn agent_of_the_other_tests() {
             println!("\nEND {}", boot_time().0);
             return;
         }
-        // After the deadline has passed, what is started later dies too, until there is a new deadline.
+        // After the deadline, processes that are started later die, too, until there is a new deadline.
         exits.recv().await.expect("the children's end");
         let mut late = Command::new("sleep");
         late.arg("1000");
         supervisor.spawn("late", late).expect("a late child");
         let ended = tokio::time::timeout(Duration::from_secs(5), exits.recv()).await;
         assert!(ended.expect("a late child's end").is_some());
-        dead_man.arm(boot_time().plus(60_000)).expect("armed again");
+        dead_man.arm(boot_time().plus(Millis::minutes(1))).expect("armed again");
         println!("\nEND {}", boot_time().0);
         tokio::time::sleep(Duration::from_secs(60)).await;
         dead_man.disarm().expect("disarmed");
@@ -160,8 +162,8 @@ fn wait_for_sleepers(agent: &Agent, count: usize) -> Vec<u32> {
     }
 }
 
-/// Waits until no more than `count` of the agent's descendants are left, and returns when that was, and which: who started the
-/// sleepers dies with them, in any order, and had perhaps started the next one in the same moment.
+/// Waits until at most `count` of the agent's descendants are left. Returns when that was, and which are left. The
+/// process that starts the sleepers dies with them, in any order, and may have started another one at the same moment.
 fn left(agent: &Agent, count: usize) -> (BootTime, Vec<u32>) {
     let begun = Instant::now();
     loop {
@@ -175,8 +177,8 @@ fn left(agent: &Agent, count: usize) -> (BootTime, Vec<u32>) {
 }
 
 fn within_bound(died: BootTime, deadline: BootTime) {
-    assert!(died >= deadline, "{} ms too early", deadline.since(died));
-    let late = Duration::from_millis(died.since(deadline));
+    assert!(died >= deadline, "{} too early", deadline.since(died));
+    let late = died.since(deadline).duration();
     assert!(late <= BOUND, "{late:?} after the deadline");
     println!("the last process died {late:?} after the deadline");
 }
@@ -190,7 +192,7 @@ fn a_stopped_agents_processes_die_at_the_deadline() {
     let (died, dead_man) = left(&agent, 1);
     within_bound(died, deadline);
     assert_eq!(dead_man.len(), 1, "the dead-man is left");
-    // The agent finds its children dead, and is still served.
+    // The agent finds its children dead, and still works.
     send(agent.child.id(), Signal::CONT);
     assert!(agent.says("END ") >= deadline);
     send(dead_man[0], Signal::TERM);
@@ -208,7 +210,7 @@ fn an_agent_that_lets_go_of_it_is_left_alone() {
     let died = dead(&sleepers);
     assert!(
         died < deadline,
-        "they die at once ({} ms), not at the deadline",
+        "they die at once ({}), not at the deadline",
         died.since(gone)
     );
     agent.says("END ");

@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 
 use api_server::LEASES;
 use cluster::{Cluster, become_agent_if_asked, in_a_cluster};
-use database::{commits, healthy, replaced, rows, spec, with_a_row, writes};
+use database::{commit_row, commits, healthy, replaced, rows, spec, with_a_row, writes};
 use rustix::process::Signal;
 
-/// An agent of the other tests; nothing by itself.
+/// Not a test: an agent of the other tests.
 #[test]
 fn an_agent() {
     become_agent_if_asked();
@@ -89,7 +89,7 @@ fn a_primary_that_is_cut_off_acknowledges_nothing_more() {
                 .expect("a commit");
 
             cluster.cut_off(first);
-            // Its clients on the spot: what they commit is not acknowledged, whatever becomes of it.
+            // Clients on the primary's machine: their commits are not acknowledged, whatever becomes of them.
             let (lost, found) = tokio::join!(
                 cluster.sql(first, "INSERT INTO entry VALUES (100)"),
                 cluster.until("another primary writes", 30, async |cluster: &Cluster| {
@@ -231,7 +231,8 @@ fn a_former_primary_makes_an_election_possible_when_its_successor_is_lost_before
     );
 }
 
-/// Commits one row after the other on the primary `first`, until it refuses; the last number that was acknowledged.
+/// Commits one row after the other on the primary `first`, until it refuses. Returns the last number that was
+/// acknowledged.
 async fn write_until_refused(cluster: &Cluster, first: u32) -> u32 {
     let mut last = 1;
     loop {
@@ -269,7 +270,7 @@ fn a_primary_that_the_user_fences_is_replaced_and_stays_stopped_until_it_is_name
             );
             assert!(!cluster.runs(first), "it is stopped");
 
-            // The other standby goes as well, and comes back; the fenced one stays as it is.
+            // The other standby ends as well, and comes back; the fenced one stays stopped.
             let third = 3 - first - second;
             cluster.fence(&[first, third]);
             let stopped = async |cluster: &Cluster| (!cluster.runs(third)).then_some(());
@@ -296,7 +297,7 @@ fn a_frozen_agent_is_fenced_by_its_dead_man_and_replaced() {
         |mut cluster| async move {
             let first = with_a_row(&cluster).await;
             cluster.signal(first, Signal::STOP);
-            // PostgreSQL goes on; as long as the others hear it, nothing happens but that the lease runs out.
+            // PostgreSQL goes on. As long as the others hear it, nothing happens except that the lease runs out.
             let (second, _) = replaced(&cluster, first, 2, 40).await;
             assert!(
                 cluster.sql(first, "SELECT 1").await.is_err(),
@@ -335,7 +336,7 @@ fn the_rule_shrinks_and_the_last_standby_is_elected_alone() {
                 (cluster.annotation(api::names::LEASE_HOLDER)["pod"] == pod).then_some(())
             };
             cluster.until("the last one is elected", 30, alone).await;
-            // It lets nobody in before another member holds what may be in doubt.
+            // It lets no application in before another member holds the commits in doubt.
             assert_eq!(cluster.serving(), None);
             cluster.start_agent(others[0]);
             let (second, _) = replaced(&cluster, first, 3, 60).await;
@@ -358,7 +359,7 @@ fn with_too_few_members_left_the_user_can_accept_the_loss() {
             let (lost, left) = (others[0], others[1]);
             let has = async |cluster: &Cluster| (rows(cluster, left).await == "1").then_some(());
             cluster.until("the one that will be left has the row", 10, has).await;
-            // At once, before the rule could do without either.
+            // Both at once, so that the rule cannot drop either of them before.
             cluster.kill_agent(first);
             cluster.kill_agent(lost);
             let epoch = cluster.epoch();
@@ -369,7 +370,7 @@ fn with_too_few_members_left_the_user_can_accept_the_loss() {
             };
             cluster.until("the one that is left goes on", 40, holds).await;
             assert_eq!(cluster.epoch(), epoch + 1);
-            // Commits wait for one more, as before: one of the lost ones, or a new one in its place.
+            // Commits wait for one more member, as before: a lost one, or a new one in its place.
             cluster.start_agent(lost);
             assert_eq!(replaced(&cluster, first, 2, 60).await.0, left);
             assert_eq!(rows(&cluster, left).await, "1,2");
@@ -446,7 +447,7 @@ fn a_crashed_server_is_restarted_in_place() {
         cluster.kill_postmaster(first);
         let again = async |cluster: &Cluster| {
             let serving = cluster.serving()?;
-            cluster.sql(serving, "INSERT INTO entry VALUES (2)").await.ok()
+            commit_row(cluster, serving, 2).await.ok()
         };
         cluster.until("writes go on", 30, again).await;
         assert_eq!(
@@ -471,14 +472,15 @@ fn a_new_pod_waits_and_a_new_container_goes_on() {
                 let row = "INSERT INTO entry SELECT max(number) + 1 FROM entry";
                 cluster.sql(serving, row).await.ok().map(|_| serving)
             };
-            // Its processes are certainly gone: it goes on at once.
+            // All its processes are certainly dead: it goes on at once.
             cluster.kill_agent(first);
             cluster.start_container(first);
             let (same, took) = cluster.until("the container writes again", 30, again).await;
             assert_eq!(same, first);
             assert!(took.as_millis() < 10_000, "the lease need not run out: {took:?}");
             healthy(&cluster, "three members", 60).await;
-            // The old pod may live elsewhere: the new one does not speak for it, and the others elect one of them.
+            // The old pod may live elsewhere. So the new one does not act in its place, and the others elect one of
+            // them.
             cluster.kill_agent(first);
             cluster.start_agent(first);
             let (second, took) = cluster.until("somebody writes", 30, again).await;
@@ -531,7 +533,7 @@ fn without_the_api_server_the_primary_serves_on_while_the_others_promise_to_leav
         let (count, longest) = commits(&cluster, first, 1_000, 20).await;
         println!("{count} commits, the longest gap {} ms", longest.as_millis());
         assert!(count > 20 && longest < Duration::from_secs(6), "{count} {longest:?}");
-        // One of the others is enough.
+        // The promise of one other member is enough.
         let one = (0..3).find(|ordinal| *ordinal != first).expect("a standby");
         cluster.cut_off(one);
         let (count, longest) = commits(&cluster, first, 100_000, 10).await;
@@ -555,19 +557,19 @@ fn without_the_api_server_and_the_others_the_primary_fences_itself_and_comes_bac
     in_a_cluster(name, spec(), |cluster| async move {
         let first = with_a_row(&cluster).await;
         cluster.api.pause(true);
-        // So long it needs their promises.
+        // For this time it needs their promises.
         commits(&cluster, first, 1_000, 9).await;
         cluster.cut_off(first);
         let fenced = async |cluster: &Cluster| cluster.sql(first, "SELECT 1").await.is_err().then_some(());
         let ((), took) = cluster.until("the primary is fenced", 20, fenced).await;
-        // The fence time of the default profile, less the distance of the requests (1 s, and what one waits for an answer).
+        // The fence time of the default profile, less the pause between requests (1 s, and the time for which a request
+        // waits for its answer).
         assert!((3_500..10_000).contains(&took.as_millis()), "{took:?}");
         cluster.reconnect(first);
         cluster.api.pause(false);
         let again = async |cluster: &Cluster| {
             let serving = cluster.serving()?;
-            let row = "INSERT INTO entry VALUES (2)";
-            cluster.sql(serving, row).await.ok()
+            commit_row(cluster, serving, 2).await.ok()
         };
         cluster.until("somebody writes", 30, again).await;
         let primary = healthy(&cluster, "three members", 60).await;
@@ -584,7 +586,7 @@ fn without_the_api_server_nobody_takes_the_lease_of_a_dead_primary() {
         commits(&cluster, first, 1_000, 8).await;
         cluster.kill_agent(first);
         let before = cluster.api.get(LEASES);
-        // Longer than they have promised to leave the lease.
+        // Longer than the time for which they have promised not to take the lease.
         let others: Vec<u32> = (0..3).filter(|ordinal| *ordinal != first).collect();
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(14) {
@@ -620,7 +622,8 @@ fn a_renewed_certificate_is_taken_up_while_serving() {
     );
 }
 
-/// Commits rows one after the other on whoever serves, until it is told to end; returns those that were acknowledged.
+/// Commits rows one after the other on the serving primary, until it is told to end. Returns the rows that were
+/// acknowledged.
 async fn writer(cluster: &Cluster, ends: &AtomicBool) -> Vec<u32> {
     let mut acknowledged = Vec::new();
     for number in 1_000.. {
@@ -648,7 +651,7 @@ fn nothing_that_was_acknowledged_is_lost() {
         let faults = async {
             for round in 0..4 {
                 let primary = healthy(&cluster, "three members", 90).await;
-                // Let some rows be written.
+                // Wait until some rows are written.
                 let enough = async |cluster: &Cluster| {
                     let count = cluster.sql(primary, "SELECT count(*) FROM entry").await.ok()?;
                     (count.parse::<u32>().ok()? > 20 * (round + 1)).then_some(())

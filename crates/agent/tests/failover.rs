@@ -46,7 +46,7 @@ async fn cluster(scene: &Scene, standbys: u32) -> (Instance, Vec<Instance>) {
 }
 
 impl Instance {
-    /// Follows `primary` in `epoch` with the running server.
+    /// Has the running server follow `primary` in `epoch`.
     async fn follow(&mut self, primary: &Instance, epoch: u64) {
         self.epoch = Epoch(epoch);
         self.volume.follow(self.epoch).expect("no higher promise");
@@ -120,7 +120,7 @@ async fn count(instance: &Instance, number: i32) -> i64 {
     row.expect("an answer").get(0)
 }
 
-/// Nothing is committed on `primary` for 3 s, and nobody receives from it.
+/// Asserts that nothing is committed on `primary` for 3 s, and that no standby receives from it.
 async fn stays_unacknowledged(primary: &mut Instance, standby: &mut Instance, commit: &tokio::task::JoinHandle<()>) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(3) {
@@ -245,7 +245,7 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
                 .await
                 .expect("a promise");
         }
-        // What only the old primary has.
+        // A commit that only the old primary has.
         within(
             Duration::from_secs(30),
             "nobody is waited for",
@@ -315,7 +315,7 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
         within(Duration::from_secs(30), "a standby follows over the gap", waiting).await;
         let followed = third.until("replays", |status| status.replayed > Some(made.at)).await;
         assert_eq!(followed.position.timeline, Timeline(5));
-        // Without a receiver the timeline is still that of the last WAL, whatever the control file says.
+        // Without a receiver the status still names the timeline of the last WAL, whatever the control file says.
         let begun = Instant::now();
         let promised = promise(&third.volume, third.server.as_ref(), Epoch(3)).await;
         println!("promised within {:?}", begun.elapsed());
@@ -333,7 +333,8 @@ fn a_promotion_picks_the_reserved_timeline_over_a_gap() {
     });
 }
 
-/// A standby died while it received the beginning of a new timeline's first segment, which is the ancestor's.
+/// A standby died while it received the beginning of a new timeline's first segment. That beginning is the ancestor's
+/// WAL.
 #[test]
 fn a_timeline_that_was_torn_off_before_it_begins_hides_nothing() {
     unprivileged(
@@ -387,7 +388,8 @@ fn a_timeline_that_was_torn_off_before_it_begins_hides_nothing() {
     );
 }
 
-/// Lays the first segment of `primary`'s timeline, as far as `standby` has received it: up to `torn`, which is before the fork.
+/// Writes the first segment of `primary`'s timeline as if `standby` had received it up to `torn`, which is before the
+/// fork.
 async fn tear(standby: &Instance, primary: &Instance, torn: Lsn) {
     let [ours, theirs] = [standby, primary].map(|instance| instance.volume.pgdata().join("pg_wal"));
     fs::copy(theirs.join("00000002.history"), ours.join("00000002.history")).expect("copied");
@@ -408,7 +410,7 @@ async fn await_checkpoint(primary: &Instance, timeline: &str) {
     }
 }
 
-/// PostgreSQL 15 takes both for the same timeline, and does nothing; newer ones rewind.
+/// PostgreSQL 15 treats both as the same timeline, and does nothing; newer versions rewind.
 #[test]
 fn a_rewind_before_the_new_primarys_first_checkpoint_is_whole_or_none() {
     unprivileged(
@@ -473,7 +475,7 @@ fn a_rewind_before_the_new_primarys_first_checkpoint_is_whole_or_none() {
     );
 }
 
-/// The old primary, which was killed with a commit that nobody else has, follows the new one.
+/// The old primary, which was killed with a commit that no other member has, follows the new one.
 async fn rewound(old: &mut Instance, new: &mut Instance) {
     assert!(old.control().await.is_primarys());
     new.sql.ensure_member(&old.member.id).await.expect("admitted");
@@ -485,7 +487,7 @@ async fn rewound(old: &mut Instance, new: &mut Instance) {
         let name = |entry: std::io::Result<fs::DirEntry>| entry.expect("an entry").file_name().into_string();
         entries.map(|entry| name(entry).expect("plain")).collect()
     };
-    // What was broken off is not taken for a part of it.
+    // A copy that broke off does not count as a part of it.
     fs::create_dir_all(aside.join(".wal/pg_wal/strange")).expect("made");
     for _ in 0..2 {
         old.volume.keep_tail(&old.tools, history.clone()).await.expect("kept");
@@ -539,7 +541,7 @@ fn the_rule_grows_and_shrinks_with_proof() {
         let (mut first, mut others) = cluster(&scene, 2).await;
         let (mut third, mut second) = (others.remove(1), others.remove(0));
         let (none, one, two) = (SyncRule::default(), rule(1, &[&second]), rule(2, &[&second, &third]));
-        // Whether commits wait at all is up to the checkpointer: it must have noticed.
+        // Commits wait only once the checkpointer has noticed the setting.
         let checkpointer = process(&first.text(CHECKPOINTER).await);
         signal(checkpointer, Signal::STOP);
         let held = Duration::from_secs(1);
@@ -559,7 +561,7 @@ fn the_rule_grows_and_shrinks_with_proof() {
         within(Duration::from_secs(30), "both are there", commit(&first, 3).await).await;
         assert_eq!(first.sql.status().await.expect("a status").standbys().len(), 2);
 
-        // One of them is silent: the proof for a rule without it ends its WAL sender.
+        // One standby is silent: the proof of a rule without it ends its WAL sender.
         let frozen = receiver_of(&third).await;
         signal(frozen, Signal::STOP);
         let waiting = commit(&first, 4).await;

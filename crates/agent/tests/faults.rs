@@ -1,4 +1,4 @@
-//! Three whole agents with real PostgreSQL servers, and faults that come together or at a bad time.
+//! Three whole agents with real PostgreSQL servers, and faults that coincide or come at a bad time.
 
 #[path = "support/api_server.rs"]
 #[allow(dead_code)]
@@ -29,7 +29,7 @@ use rustix::process::{Signal, kill_process};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
-/// An agent of the other tests; nothing by itself.
+/// Not a test: an agent of the other tests.
 #[test]
 fn an_agent() {
     become_agent_if_asked();
@@ -51,7 +51,7 @@ async fn reign(cluster: &Cluster, first: u32) -> (u64, String) {
     (cluster.epoch(), started.expect("an answer"))
 }
 
-/// Commits rows from `row` on for so many seconds, without a long pause.
+/// Commits rows from `row` on for this many seconds, without a long pause.
 async fn commits_go_on(cluster: &Cluster, first: u32, row: u32, seconds: u64) {
     let (count, longest) = commits(cluster, first, row, seconds).await;
     println!("{count} commits, the longest gap {} ms", longest.as_millis());
@@ -76,7 +76,7 @@ fn a_commit_whose_wait_was_cancelled_is_not_acknowledged_and_vanishes() {
         assert!(words.contains("canceling wait for synchronous replication"), "{words}");
         assert_eq!(rows(&cluster, first).await, "1,2", "it is there all the same");
 
-        // Its kernel goes on sending what a killed process has left.
+        // The kernel goes on sending data that a killed process has left.
         cluster.cut_off(first);
         cluster.kill_agent(first);
         others(first).into_iter().for_each(|other| cluster.reconnect(other));
@@ -116,7 +116,7 @@ fn a_standby_behind_a_slow_network_holds_up_nobody_and_deposes_nobody() {
         let before = reign(&cluster, first).await;
         let slow = others(first)[0];
         cluster.slow_down(slow, Some(64_000));
-        // For the slow one it is half a minute's worth.
+        // The slow standby needs half a minute for it.
         let many = "INSERT INTO entry SELECT generate_series(10, 2000)";
         cluster.sql(first, many).await.expect("a commit");
         commits_go_on(&cluster, first, 10_000, 15).await;
@@ -155,10 +155,10 @@ fn a_planned_stop_waits_for_no_slow_standby() {
         let (found, took) = replaced(&cluster, first, 1_000_000, 60).await;
         assert_eq!(found, second);
         assert!(took < Duration::from_secs(6), "it takes a switchover's time: {took:?}");
-        let released = "the lease is handed back with the last position";
+        let released = "the lease is released with the last position";
         assert!(cluster.log(first).contains(released), "its stop was a clean one");
 
-        // The same when its container is asked to end.
+        // The same holds when its container is asked to end.
         cluster.slow_down(slow, None);
         healthy(&cluster, "the slow one and the old primary follow", 90).await;
         fall_behind(&cluster, second, slow).await;
@@ -182,7 +182,7 @@ fn a_primary_whose_postmaster_stands_still_gives_way() {
     let name = "a_primary_whose_postmaster_stands_still_gives_way";
     in_a_cluster(name, spec(), |cluster| async move {
         let first = with_a_row(&cluster).await;
-        // Its sessions go on, and so do its WAL senders and its agent's canary.
+        // Its sessions go on, as do its WAL senders and the agent's canary.
         cluster.stop_postmaster(first);
         let (second, _) = replaced(&cluster, first, 2, 40).await;
         assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
@@ -204,7 +204,7 @@ fn where_the_agents_port_is_blocked_whoever_hears_the_primary_promises_nothing()
             let silent = |other: u32| !members[format!("orders-{other}")]["fault"].is_null();
             others(first).into_iter().all(silent).then_some(())
         };
-        // Longer than the lease and than the patience with a silent primary.
+        // Longer than the lease, and than the time after which a silent primary is suspected.
         tokio::join!(
             cluster.until("it is said who does not report", 30, said),
             commits_go_on(&cluster, first, 1_000, 13)
@@ -240,7 +240,7 @@ fn a_copy_whose_primary_is_lost_is_made_anew_from_the_next_one() {
         };
         cluster.until("the one that is left is elected", 30, holds).await;
         kill_process(copying, Signal::CONT).expect("a signal");
-        // It writes only once another one has what may be in doubt: the new copy.
+        // It writes only once another member has the commits in doubt: the new copy.
         assert_eq!(replaced(&cluster, first, 2, 90).await.0, left);
         has(&cluster, copied, "1,2").await;
         cluster.start_agent(first);
@@ -254,7 +254,7 @@ fn a_rewind_for_which_wal_is_missing_gives_way_to_a_copy() {
     in_a_cluster(name, spec(), |mut cluster| async move {
         let first = with_a_row(&cluster).await;
         cluster.cut_off(first);
-        // Its own way, with a checkpoint on it: its recovery needs none of what comes before.
+        // It diverges and makes a checkpoint: its recovery needs no earlier WAL.
         for statement in [
             "SET synchronous_commit TO local; INSERT INTO entry VALUES (100)",
             "SELECT pg_switch_wal()",
@@ -288,7 +288,7 @@ fn a_rewind_for_which_wal_is_missing_gives_way_to_a_copy() {
         let kept: Vec<_> = aside.map(|entry| entry.expect("an entry").path()).collect();
         assert!(kept.len() == 1 && kept[0].join("PG_VERSION").exists(), "{kept:?}");
 
-        // It is told, and goes on the user's word alone.
+        // It is reported, and removed only when the user says so.
         let name = kept[0].file_name().expect("a name").to_string_lossy().into_owned();
         let told = |cluster: &Cluster| {
             let members = cluster.annotation(api::names::LEASE_MEMBERS);
@@ -296,7 +296,7 @@ fn a_rewind_for_which_wal_is_missing_gives_way_to_a_copy() {
         };
         let listed = async |cluster: &Cluster| (told(cluster) == json!([name])).then_some(());
         cluster.until("what is kept is told", 40, listed).await;
-        cluster.discard_kept(first, &name);
+        cluster.discard_quarantined(first, &name);
         let gone = async |cluster: &Cluster| (told(cluster).is_null() && !kept[0].exists()).then_some(());
         cluster.until("it is gone", 20, gone).await;
     });
@@ -348,7 +348,7 @@ fn wal_that_may_be_the_only_copy_of_commits_is_kept_when_their_data_is_rewound()
             (members[format!("orders-{first}")]["kept"] == json!([name])).then_some(())
         };
         cluster.until("what is kept is told", 40, listed).await;
-        cluster.discard_kept(first, &name);
+        cluster.discard_quarantined(first, &name);
         cluster
             .until("it is gone", 20, async |_: &Cluster| (!kept[0].exists()).then_some(()))
             .await;
@@ -400,12 +400,12 @@ fn a_standby_that_loses_its_stream_behind_its_agents_back_streams_again() {
         let altered = cluster.volume(lost).join("pgdata/postgresql.auto.conf");
         fs::write(altered, "primary_conninfo = ''\n").expect("written");
         cluster.sql(lost, "SELECT pg_reload_conf()").await.expect("read");
-        noticed("PostgreSQL does not go by the primary's address that was written").await;
-        // Its settings are as they were written, and do not help.
+        noticed("PostgreSQL does not use the primary's address that was written").await;
+        // Its settings are as the agent wrote them, so writing them again does not help.
         let credential = cluster.volume(lost).join("agent/replication.key.active");
         fs::remove_file(credential).expect("removed");
         cluster.signal_receiver(lost, Signal::TERM);
-        noticed("it follows the primary, and has not streamed for long").await;
+        noticed("it follows the primary, but has not streamed for long").await;
         cluster
             .sql(first, "INSERT INTO entry VALUES (2)")
             .await
@@ -414,7 +414,8 @@ fn a_standby_that_loses_its_stream_behind_its_agents_back_streams_again() {
     });
 }
 
-/// Receives the changes that slot `slot` decodes, as `cdc`, under this name, and says every three seconds how far it has got.
+/// Receives the changes that slot `slot` decodes, as role `cdc` under this name. Reports its position every three
+/// seconds.
 fn receive(ordinal: u32, slot: &str, name: &str) -> Child {
     let (_, programs) = unprivileged::binaries();
     let source = format!(
@@ -431,7 +432,7 @@ fn receive(ordinal: u32, slot: &str, name: &str) -> Child {
         .expect("pg_recvlogical")
 }
 
-/// How often a WAL sender was ended that bears a member's name.
+/// How often a WAL sender under a member's name was ended.
 fn ended(cluster: &Cluster, ordinal: u32) -> usize {
     cluster
         .log(ordinal)
@@ -439,7 +440,8 @@ fn ended(cluster: &Cluster, ordinal: u32) -> usize {
         .count()
 }
 
-/// Somebody has the TLS key that all agents share, and none of a member: what it says in a member's name counts as nothing.
+/// An attacker has the TLS key that all agents share, and no member's key. Its messages in a member's name count as
+/// nothing.
 async fn the_shared_tls_key_speaks_for_no_member(cluster: &Cluster, first: u32) {
     let tls = cluster.volume(first).with_file_name("tls");
     let signer = Signer::default();
@@ -490,7 +492,7 @@ fn a_role_under_a_members_name_counts_for_nobody() {
                 .into_iter()
                 .for_each(|other| cluster.signal_receiver(other, signal));
         };
-        // The standbys' agents hear the primary's: nobody is elected.
+        // The standbys' agents hear the primary's agent, so nobody is elected.
         signal(Signal::STOP);
         let rule = cluster.annotation(api::names::LEASE_RULE);
         let member = rule["names"][0].as_str().expect("a name").to_ascii_uppercase();

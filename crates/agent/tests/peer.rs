@@ -49,7 +49,7 @@ async fn server(tls: Tls) -> (SocketAddr, mpsc::Receiver<Request>) {
     (address, serve_at(listener, tls, &[]))
 }
 
-/// Serves on `listener`; the members' addresses are known.
+/// Serves on `listener`, and knows the members' addresses.
 fn serve_at(listener: TcpListener, tls: Tls, members: &[IpAddr]) -> mpsc::Receiver<Request> {
     let (requests, received) = mpsc::channel(8);
     let (known, members) = watch::channel(members.iter().copied().collect());
@@ -83,7 +83,8 @@ fn report(pod: &str) -> ReportRequest {
     serde_json::from_value(text).expect("a report")
 }
 
-/// Answers every request: reports by their pod's ordinal (8 is refused, 5 ignored), status by nothing.
+/// Answers every request. Reports are answered by their pod's ordinal (8 is refused, 5 ignored); a status is never
+/// known.
 fn answer(mut requests: mpsc::Receiver<Request>) {
     tokio::spawn(async move {
         let (mut kept, mut ignored) = (Vec::new(), Vec::new());
@@ -180,7 +181,8 @@ async fn agents_talk_to_each_other() {
     assert!(matches!(error, PeerError::NotListening { .. }), "{error}");
 }
 
-/// The shared TLS key proves nothing of who speaks: each message carries the key that its sender has signed it with, or none.
+/// The shared TLS key does not prove which member sends a message. So each message carries the key that its sender has
+/// signed it with, or none.
 #[tokio::test]
 async fn each_end_hears_the_key_with_which_the_other_signs() {
     let scratch = Scratch::new("signed");
@@ -262,7 +264,7 @@ fn request(pod: &str) -> PromiseRequest {
     }
 }
 
-/// A promise is given. What comes too late is asked for again: the machine may be busy.
+/// Asserts that a promise is given. A late answer is asked for again: the machine may be busy.
 async fn promised(client: &Client, address: SocketAddr) {
     let mut last = None;
     for _ in 0..50 {
@@ -351,11 +353,11 @@ async fn a_pod_that_has_moved_is_found_by_its_name() {
         asks,
         "its address answers: nobody is asked for its name"
     );
-    // Nobody listens at the address on record: the name is tried at once.
+    // Nothing listens at the recorded address: the name is tried at once.
     let moved = SocketAddr::from(([127, 0, 0, 2], address.port()));
     promised(&client, moved).await;
     assert!(asked.load(Ordering::SeqCst) > asks);
-    // Or none is on record: this machine is not asked for it, which listens at its own port.
+    // No address is recorded: the agent does not call its own machine, which listens at that port.
     let unknown = SocketAddr::new(UNKNOWN, address.port());
     promised(&client, unknown).await;
     let nobody = client.promise("", unknown, &request("orders-2")).await;
@@ -366,7 +368,7 @@ async fn a_pod_that_has_moved_is_found_by_its_name() {
         matches!(error, PeerError::NotListening { .. }),
         "the first reason: {error}"
     );
-    // Somebody accepts there and says nothing: after a moment, the name is tried as well.
+    // Something accepts there and sends nothing: after a moment, the name is tried as well.
     let silent = TcpListener::bind(SocketAddr::from(([127, 0, 0, 3], address.port())))
         .await
         .expect("a port");
@@ -380,10 +382,11 @@ async fn a_pod_that_has_moved_is_found_by_its_name() {
     promised(&client, hung).await;
 }
 
-/// The first bytes of a TLS handshake that announces more.
+/// The first bytes of a TLS handshake, which announce more bytes.
 const HANDSHAKE: &[u8] = &[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3];
 
-/// An election asks each member again and again: of three requests in a row, one must be answered within the 400 ms that it waits.
+/// An election asks each member repeatedly. Of three requests in a row, one must be answered within the 400 ms that it
+/// waits.
 async fn promises_are_given_during_a_flood(name: &str, members: &[IpAddr]) {
     let scratch = Scratch::new(name);
     let (authority, stranger) = (Authority::new(), Authority::new());
@@ -395,7 +398,7 @@ async fn promises_are_given_during_a_flood(name: &str, members: &[IpAddr]) {
     let address = listener.local_addr().expect("an address");
     answer(serve_at(listener, tls.clone(), members));
     let _flood = Flood::rages(address, HANDSHAKE).await;
-    // And one that knows how to shake hands, from the members' address.
+    // And an attacker that completes handshakes, from the members' address.
     let knocking = tokio::spawn(async move {
         let client = Client::new(others);
         loop {
@@ -419,7 +422,7 @@ async fn a_known_member_is_answered_during_a_flood() {
     promises_are_given_during_a_flood("flood", &[Ipv4Addr::LOCALHOST.into()]).await;
 }
 
-/// Its pod has a new address.
+/// The member's pod has a new address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_no_lease_names_yet_is_answered_during_a_flood() {
     promises_are_given_during_a_flood("flood-unknown", &[]).await;

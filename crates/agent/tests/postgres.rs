@@ -1,4 +1,4 @@
-//! The agent's hands on a real PostgreSQL.
+//! The agent's functions on a real PostgreSQL.
 
 #[path = "support/certificates.rs"]
 mod certificates;
@@ -140,7 +140,7 @@ fn after_a_crash_it_is_known_how_much_wal_is_to_be_replayed() {
             let before = known().await;
             assert!(end <= before && before.0 <= end.0 + pages, "{before} for {end}");
             assert!(before.0 - control.redo.0 > segment, "{before} from {}", control.redo);
-            // A segment that is not needed any more is renamed to one that comes next.
+            // PostgreSQL renames a segment that it no longer needs to one that it needs next.
             let wal = instance.volume.pgdata().join("pg_wal");
             let file = |number: u64| wal.join(format!("{:08X}{:08X}{number:08X}", 1, 0));
             let next = (before.0 - 1) / segment + 1;
@@ -427,7 +427,7 @@ fn what_is_unfinished_is_seen_and_discarded() {
         let made = agent::postgres::initdb(&scene.tools, &first.volume, &scene.place.user, &request).await;
         let error = made.expect_err("a wrong statement").to_string();
         assert!(
-            error.contains("statement 2 of postInitSql") && error.contains("SELEKT"),
+            error.contains("statement 2 of postInitApplicationSQL") && error.contains("SELEKT"),
             "{error}"
         );
         is_discarded(&first, "initdb").await;
@@ -516,7 +516,7 @@ fn a_killed_server_starts_again_over_its_remains() {
         killed(&scene, &mut instance).await;
 
         assert_eq!(instance.control().await.state, ClusterState::InProduction);
-        // In a new container, the old postmaster's process id may be anybody's.
+        // In a new container, the old postmaster's process id may belong to any process.
         let pid_file = instance.volume.pgdata().join("postmaster.pid");
         let remains = fs::read_to_string(&pid_file).expect("left behind");
         let (_, rest) = remains.split_once('\n').expect("lines");

@@ -1,5 +1,6 @@
-//! No setting that a user may make keeps the agent from its work. On real servers each setting that reaches a session, or that a
-//! reload brings into force, takes each of its least friendly values, while the agent's hands do all that they have to do.
+//! No setting that a user may make keeps the agent from its work. Each setting that reaches a session, or that a reload
+//! applies, takes each of its least friendly values on real servers. Meanwhile the agent's functions do all of their
+//! work.
 
 #[path = "support/certificates.rs"]
 mod certificates;
@@ -26,7 +27,7 @@ use unprivileged::{Place, unprivileged};
 /// A setting and its value.
 type Setting = (String, String);
 
-/// What no server tells of the values that a text may have.
+/// Values of text settings that no server lists.
 const TEXTS: [(&str, &str); 13] = [
     ("application_name", "cdb_1_1a2b3c4d_0000bef0"),
     ("backtrace_functions", "errstart"),
@@ -42,11 +43,11 @@ const TEXTS: [(&str, &str); 13] = [
     ("timezone", "Pacific/Chatham"),
     ("timezone_abbreviations", "India"),
 ];
-/// So long a step may take that takes a fraction of a second.
+/// Time limit of a step that usually takes a fraction of a second.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How an error begins that PostgreSQL tells before anything takes effect.
+/// The beginning of an error that PostgreSQL reports before anything takes effect.
 const REFUSED: &str = "refused";
-/// The parts run beside each other.
+/// The parts run in parallel.
 const PARTS: usize = 2;
 
 #[test]
@@ -83,7 +84,7 @@ async fn part(place: Place, part: usize) {
     );
 }
 
-/// A primary, its standby, and a member that is to be made.
+/// A primary, its standby, and a member that does not exist yet.
 struct Servers {
     first: Instance,
     second: Instance,
@@ -149,7 +150,7 @@ impl Servers {
         batches
     }
 
-    /// Tries a batch; if something fails, which of its values, and what.
+    /// Tries a batch. If something fails, returns which of its values caused it, and the error.
     async fn find(&mut self, scene: &Scene, batch: Vec<Setting>) -> Vec<String> {
         let (mut left, mut found) = (vec![batch], Vec::new());
         while let Some(batch) = left.pop() {
@@ -157,7 +158,7 @@ impl Servers {
                 continue;
             };
             match batch.as_slice() {
-                // PostgreSQL's own refusal reaches the user.
+                // PostgreSQL's refusal is shown to the user.
                 [_] if error.starts_with(REFUSED) => {}
                 [(name, value)] => {
                     println!("found: {name} = {value:?}: {error}");
@@ -176,7 +177,7 @@ impl Servers {
         found
     }
 
-    /// Puts everything back to the beginning, has the servers take up the settings, and does all that an agent does.
+    /// Restores the initial state, has the servers apply the settings, and does everything that an agent does.
     async fn try_out(&mut self, scene: &Scene, batch: &[Setting]) -> Result<(), String> {
         let result = self.all_of(batch).await;
         for instance in [&mut self.first, &mut self.second, &mut self.third] {
@@ -197,7 +198,7 @@ impl Servers {
             first, second, third, ..
         } = self;
         let parameters: BTreeMap<String, String> = batch.iter().cloned().collect();
-        // A running primary takes them up; a standby is started with them, has them taken back, and takes them up.
+        // A running primary applies them. A standby is started with them, reverts them, and applies them again.
         started(first, &open_primary(), "primary").await?;
         let parameters = configured(first, &open_primary(), &parameters).await?;
         second.settings.parameters = parameters.clone();
@@ -230,7 +231,7 @@ impl Servers {
         }
         let keep = BTreeSet::from([second.member.id.clone()]);
         words("drop a member", first.sql.drop_members_except(&keep).await)?;
-        // What it writes arrives.
+        // Its writes arrive.
         words("write the canary", first.sql.write_canary().await)?;
         let end = words("ask the primary", first.sql.status().await)?.position.lsn;
         told(second, "has replayed all", |status| status.replayed >= Some(end)).await?;
@@ -269,7 +270,8 @@ impl Servers {
         let source = first.upstream(second);
         let rewound = rewind(&first.tools, &first.volume, &first.files, &source, Epoch(2)).await;
         if let Err(error) = words("rewind", rewound) {
-            // A rewind needs WAL of before the fork, which settings may take away: then the agent copies the primary anew.
+            // A rewind needs WAL from before the fork, which settings may remove. The agent then copies the primary
+            // again.
             if !error.contains("could not open file") && !error.contains("could not find") {
                 return Err(error);
             }
@@ -300,7 +302,7 @@ fn unfriendly(
     let mut values = match kind {
         "bool" => vec!["on".to_owned(), "off".to_owned()],
         "enum" => all.unwrap_or_default(),
-        // What switches a limit off is mostly below one.
+        // A value that switches a limit off is mostly below one.
         "integer" | "real" => least.into_iter().chain(["1".to_owned()]).chain(most).collect(),
         _ => vec![String::new(), "nowhere".to_owned()],
     };
@@ -311,13 +313,13 @@ fn unfriendly(
     values
 }
 
-/// The API server takes it.
+/// True if the API server accepts the setting.
 fn is_allowed(name: &str, value: &str) -> bool {
     let resource: ClusteredDatabase = serde_json::from_value(serde_json::json!({
-        "apiVersion": "clustereddatabase.io/v1alpha1",
+        "apiVersion": "clustereddatabase.io/v1alpha2",
         "kind": "ClusteredDatabase",
         "metadata": {"name": "orders"},
-        "spec": {"storage": {"size": "1Gi"}, "postgres": {"parameters": {name: value}}},
+        "spec": {"storage": {"data": {"size": "1Gi"}}, "postgres": {"parameters": {name: value}}},
     }))
     .expect("a resource");
     api::validate(&resource).is_empty()
@@ -346,7 +348,7 @@ async fn stopped(instance: &mut Instance) -> Result<(), String> {
         .ok_or_else(|| format!("it did not stop within {} s", PATIENCE.as_secs()))
 }
 
-/// Has a running server take up `parameters`, without those that PostgreSQL itself refuses; returns the others.
+/// Has a running server apply `parameters`, without those that PostgreSQL refuses. Returns the others.
 async fn configured(
     instance: &mut Instance,
     role: &Role,
@@ -370,7 +372,7 @@ async fn configured(
     }
 }
 
-/// Waits until a session says what is wanted.
+/// Waits until a session shows what is wanted.
 async fn told(instance: &mut Instance, what: &str, wanted: impl Fn(&Status) -> bool) -> Result<Status, String> {
     let (begun, mut last) = (Instant::now(), String::new());
     while begun.elapsed() < PATIENCE {

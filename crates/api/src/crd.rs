@@ -1,4 +1,4 @@
-//! The CustomResourceDefinition: what the types say, made acceptable to an API server.
+//! The CustomResourceDefinition, made from the types and adapted to what an API server accepts.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -7,20 +7,21 @@ use serde_json::{Value, json};
 use crate::{
     ClusteredDatabase,
     rules::{LIMITS, RULES, Rule},
+    values,
 };
 
-/// Fields whose types are Kubernetes' own. Their descriptions run to many kilobytes, so only the first sentence stays.
+/// Fields whose types are Kubernetes' own. Their descriptions have many kilobytes, so only the first sentence stays.
 const FOREIGN: [&str; 7] = [
     "/spec/properties/resources",
     "/spec/properties/scheduling/properties/affinity",
     "/spec/properties/scheduling/properties/tolerations",
-    "/spec/properties/scheduling/properties/topologySpread",
+    "/spec/properties/scheduling/properties/topologySpreadConstraints",
     "/spec/properties/networkPolicy/properties/clients",
     "/spec/properties/networkPolicy/properties/monitoring",
     "/status/properties/conditions",
 ];
 
-/// Where the schema stands in a CustomResourceDefinition.
+/// Path of the schema in a CustomResourceDefinition.
 pub(crate) const SCHEMA: &str = "/spec/versions/0/schema/openAPIV3Schema";
 
 /// The CustomResourceDefinition of `ClusteredDatabase`.
@@ -37,6 +38,8 @@ pub fn crd() -> CustomResourceDefinition {
         each_schema(field, &mut shorten_description);
     }
     each_schema(schema, &mut drop_what_means_nothing_to_a_server);
+    values::explain::<ClusteredDatabase>(schema);
+    each_schema(field_of(schema, "spec.bootstrap"), &mut drop_default);
     remove_claims(schema);
     for (field, keyword, bound) in LIMITS {
         set(field_of(schema, field), keyword, bound.into());
@@ -56,7 +59,7 @@ pub fn crd_yaml() -> String {
     format!("# Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again.\n{yaml}")
 }
 
-/// The schema of a field such as `spec.storage.size`, where `*` stands for a list's items or a map's values.
+/// The schema of a field such as `spec.storage.data.size`, where `*` stands for a list's items or a map's values.
 pub(crate) fn field_of<'a>(schema: &'a mut Value, field: &str) -> &'a mut Value {
     let mut found = schema;
     for name in field.split('.').filter(|name| !name.is_empty()) {
@@ -109,6 +112,11 @@ pub(crate) fn each_schema(schema: &mut Value, visit: &mut impl FnMut(&mut Value)
             _ => {}
         }
     }
+}
+
+/// Drops a default: the API server would write it into the user's object.
+fn drop_default(schema: &mut Value) {
+    schema.as_object_mut().map(|object| object.remove("default"));
 }
 
 /// Keeps the first sentence of a description.

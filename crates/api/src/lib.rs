@@ -1,8 +1,9 @@
-//! The `ClusteredDatabase` resource (`clustereddatabase.io/v1alpha1`, short name `cdb`): its fields, the rules that
-//! they must obey, the phases, and what the operator and the agents tell each other through the API server.
+//! The `ClusteredDatabase` resource (`clustereddatabase.io/v1alpha2`, short name `cdb`): its fields, the rules that
+//! they must obey, the phases, and what the operator and the agents exchange through the API server.
 //!
 //! No Kubernetes client and no clock live here.
 
+pub mod backup;
 pub mod crd;
 pub mod durability;
 pub mod guarded;
@@ -15,16 +16,17 @@ pub mod reference;
 pub mod rules;
 pub mod spec;
 pub mod status;
+mod values;
+pub mod waiting;
 
+pub use backup::DatabaseBackup;
 pub use crd::{crd, crd_yaml};
 pub use durability::WantedDurability;
 pub use guarded::{Guarded, Unreadable};
+pub use names::GROUP;
 pub use operation::ClusteredDatabaseOperation;
 pub use phase::Phase;
 pub use reference::reference;
 pub use rules::{Violation, validate, validate_update};
 pub use spec::{ClusteredDatabase, ClusteredDatabaseSpec};
 pub use status::ClusteredDatabaseStatus;
-
-/// The API group of every resource of this project.
-pub const GROUP: &str = "clustereddatabase.io";

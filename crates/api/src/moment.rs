@@ -1,15 +1,15 @@
-//! Times that strangers write: annotations of pods, the status of the resource. `chrono` reads years of six digits, and adding
-//! a minute to the last one panics. What is read here has room on both sides for every duration of this project.
+//! Times from outside: annotations of pods, the status of the resource. `chrono` reads years of six digits, and adding a minute
+//! to the last one panics. Times that pass here have room on both sides for every duration of this project.
 
 use chrono::{DateTime, Datelike, Utc};
 use serde::{Deserialize, Deserializer};
 
-/// `time`, if its year is one that Kubernetes writes as well: 0 to 9999.
+/// `time`, if Kubernetes can write its year: 0 to 9999.
 pub fn bounded(time: DateTime<Utc>) -> Option<DateTime<Utc>> {
     (0..=9_999).contains(&time.year()).then_some(time)
 }
 
-/// Reads a time in RFC 3339 that has passed: one that is later than `now`, or no time, is `None`.
+/// Reads a past time in RFC 3339. A time later than `now`, or a text that is no time, gives `None`.
 pub fn parse_past(text: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
     bounded(text.parse().ok()?).filter(|time| *time <= now)
 }
@@ -17,16 +17,16 @@ pub fn parse_past(text: &str, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
 /// For serde: a time in these bounds, or an error.
 ///
 /// # Errors
-/// When it is no time, or out of bounds.
+/// If the text is no time, or out of bounds.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DateTime<Utc>, D::Error> {
     let time = DateTime::deserialize(deserializer)?;
     bounded(time).ok_or_else(|| serde::de::Error::custom(format!("{time} is not between the years 0 and 9999")))
 }
 
-/// The same of a time that may be absent.
+/// As [`deserialize`], for an optional time.
 ///
 /// # Errors
-/// When it is there, and no time or out of bounds.
+/// If there is a text that is no time, or out of bounds.
 pub fn deserialize_optional<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DateTime<Utc>>, D::Error> {
     let time: Option<DateTime<Utc>> = Option::deserialize(deserializer)?;
     time.map(|time| {
@@ -72,21 +72,21 @@ mod tests {
     fn a_status_with_a_time_out_of_bounds_is_refused_as_a_whole() {
         let read = |status: serde_json::Value| serde_json::from_value::<ClusteredDatabaseStatus>(status);
         let all = |time: &str| {
-            let waiting = json!({"for": "x", "whoCanEndIt": "y"});
+            let waiting = json!({"message": "x", "endedBy": "y"});
             let mut statuses = vec![
                 json!({"waiting": waiting}),
                 json!({"waiting": waiting}),
-                json!({"history": [{"to": "Ready", "because": "x"}]}),
+                json!({"history": [{"to": "Ready", "message": "x"}]}),
                 json!({"memo": {}}),
                 json!({"memo": {}}),
                 json!({"memo": {"switchover": {"target": "x", "attempts": 1, "since": NOW}}}),
                 json!({"memo": {"switchover": {"target": "x", "attempts": 1, "since": NOW}}}),
-                json!({"memo": {"request": {"value": "x"}}}),
+                json!({"memo": {"request": {"uid": "x", "action": {"restart": {}}}}}),
             ];
-            statuses[0]["waiting"]["since"] = json!(time);
-            statuses[1]["waiting"]["since"] = json!(NOW);
-            statuses[1]["waiting"]["deadline"] = json!(time);
-            statuses[2]["history"][0]["at"] = json!(time);
+            statuses[0]["waiting"]["startTime"] = json!(time);
+            statuses[1]["waiting"]["startTime"] = json!(NOW);
+            statuses[1]["waiting"]["deadlineTime"] = json!(time);
+            statuses[2]["history"][0]["time"] = json!(time);
             statuses[3]["memo"]["phaseSince"] = json!(time);
             statuses[4]["memo"]["restartSince"] = json!(time);
             statuses[5]["memo"]["switchover"]["since"] = json!(time);

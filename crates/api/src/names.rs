@@ -1,6 +1,31 @@
 //! The names of everything that belongs to a database, derived from its own name. One place, so that the operator,
 //! the agents and the tools cannot disagree.
 
+/// The API group as a literal: nothing else in this crate spells it, but for `#[kube(group)]`, which takes literals alone.
+/// `just rename-group` changes it, and all that is checked in with it.
+macro_rules! group {
+    () => {
+        "clustereddatabase.io"
+    };
+}
+/// The key of a label or an annotation of this project.
+macro_rules! key {
+    ($name:literal) => {
+        concat!(group!(), "/", $name)
+    };
+}
+
+/// The API group of every resource of this project.
+pub const GROUP: &str = group!();
+/// The version of the API.
+pub const VERSION: &str = "v1alpha2";
+/// `apiVersion` of this project's resources.
+pub const API_VERSION: &str = key!("v1alpha2");
+/// The beginning of the keys of this project's labels and annotations.
+pub const OWN_KEYS: &str = key!("");
+/// Who keeps the EndpointSlice of the primary, as Kubernetes' own controllers read it.
+pub const SLICE_MANAGER: &str = concat!("agent.", group!());
+
 /// The longest name a `ClusteredDatabase` may have: the StatefulSet's pods get a `controller-revision-hash` label of
 /// the set's name, a dash and ten characters, and a label value holds 63. Two are kept in reserve for pod ordinals of
 /// claim names (`data-<name>-8`).
@@ -9,65 +34,57 @@ pub const MAX_NAME: usize = 40;
 pub const MAX_INSTANCES: u32 = 9;
 
 /// Label with the database's name on every object that belongs to it.
-pub const LABEL_CLUSTER: &str = "clustereddatabase.io/cluster";
-/// Label with a pod's role (`primary` or `replica`); for `-ro`, the budgets and people, never for a decision.
-pub const LABEL_ROLE: &str = "clustereddatabase.io/role";
+pub const LABEL_CLUSTER: &str = key!("cluster");
+/// Label with a pod's role (`primary` or `replica`). `-ro`, the budgets and people use it, no decision does.
+pub const LABEL_ROLE: &str = key!("role");
 /// Value of [`LABEL_ROLE`] on the primary's pod.
 pub const ROLE_PRIMARY: &str = "primary";
 /// Value of [`LABEL_ROLE`] on every other pod.
 pub const ROLE_REPLICA: &str = "replica";
 /// Annotation with the hash of the desired content that the operator last applied to an object.
-pub const ANNOTATION_APPLIED: &str = "clustereddatabase.io/applied-hash";
+pub const ANNOTATION_APPLIED: &str = key!("applied-hash");
 /// Annotation on a pod template: the revision (hash of everything that needs a new pod).
-pub const ANNOTATION_REVISION: &str = "clustereddatabase.io/revision";
+pub const ANNOTATION_REVISION: &str = key!("revision");
 /// Annotation on a pod template: the revision without cpu and memory, which can be changed in a running pod.
-pub const ANNOTATION_BASE_REVISION: &str = "clustereddatabase.io/base-revision";
+pub const ANNOTATION_BASE_REVISION: &str = key!("base-revision");
+/// Annotation on a pod template: UID of the operation that asked last for a restart of all instances. Part of the revision, and
+/// absent where none was ever asked for.
+pub const ANNOTATION_RESTARTED_BY: &str = key!("restarted-by");
 /// Annotation on a pod whose cpu and memory are being changed: the revision that it is to have then, a space, and since
 /// when (RFC 3339).
-pub const ANNOTATION_RESIZING: &str = "clustereddatabase.io/resizing";
+pub const ANNOTATION_RESIZING: &str = key!("resizing");
 /// Label on volume claims: UID of the ClusteredDatabase that they were made for.
-pub const LABEL_CLUSTER_UID: &str = "clustereddatabase.io/uid";
-/// Annotation that a user puts on a `ClusteredDatabase` whose Lease was lost: its UID as value asks the operator to make
-/// the Lease again for the member that is known to have held it last.
-pub const ANNOTATION_RECREATE_LEASE: &str = "clustereddatabase.io/recreate-lease";
-/// Annotation that a user puts on a `ClusteredDatabase` whose missing instances are lost for good: its UID, a slash, and the
-/// epoch of the Lease (`status.epoch`) let the instances that are left elect a primary without them. Commits that only the
-/// lost ones have are lost with them.
-pub const ANNOTATION_ACCEPT_LOSS: &str = "clustereddatabase.io/accept-loss";
-/// Annotation that a user puts on a `ClusteredDatabase` to have data removed that an instance has set aside and kept
-/// (condition `DataSetAside`): the instance's name, a slash, and the name of what it keeps.
-pub const ANNOTATION_DISCARD_KEPT: &str = "clustereddatabase.io/discard-kept";
-/// Annotation that a user puts on a `ClusteredDatabase` without `spec.postgres.image` to have the operator's present default
-/// image taken, which this names (condition `OtherDefaultImage`).
-pub const ANNOTATION_TAKE_IMAGE: &str = "clustereddatabase.io/take-image";
-/// Label that a user puts on a Secret: the name of the one database that may use it as its `passwordSecret`. Without this
-/// consent, whoever may create a database could read any Secret of the namespace that has a key `password`.
-pub const LABEL_PASSWORD_FOR: &str = "clustereddatabase.io/password-for";
+pub const LABEL_CLUSTER_UID: &str = key!("uid");
+/// Label that a user puts on a Secret: the name of the one database that may use it as its `passwordSecretRef`. Without this
+/// consent, a user who may create a database could read any Secret of the namespace that has a key `password`.
+pub const LABEL_PASSWORD_FOR: &str = key!("password-for");
 /// The finalizer on a `ClusteredDatabase`.
-pub const FINALIZER: &str = "clustereddatabase.io/cleanup";
+pub const FINALIZER: &str = key!("cleanup");
 
 /// Lease annotation: the holder's address, ports and incarnation (`protocol::HolderRecord` of crate `machine`, JSON).
-pub const LEASE_HOLDER: &str = "clustereddatabase.io/holder";
-/// Lease annotation: what the primary knows of every member (`BTreeMap<pod name, MemberReport>`, JSON).
-pub const LEASE_MEMBERS: &str = "clustereddatabase.io/members";
+pub const LEASE_HOLDER: &str = key!("holder");
+/// Lease annotation: the primary's knowledge of every member (`BTreeMap<pod name, MemberReport>`, JSON).
+pub const LEASE_MEMBERS: &str = key!("members");
+/// Lease annotation: how far the archive of WAL is complete.
+pub const LEASE_ARCHIVE: &str = key!("archive");
 /// Lease annotation: WAL positions of the members; apart from [`LEASE_MEMBERS`] because it changes all the time.
-pub const LEASE_POSITIONS: &str = "clustereddatabase.io/positions";
+pub const LEASE_POSITIONS: &str = key!("positions");
 /// Lease annotation: the PostgreSQL system identifier of this database's data.
-pub const LEASE_SYSTEM_ID: &str = "clustereddatabase.io/system-identifier";
+pub const LEASE_SYSTEM_ID: &str = key!("system-identifier");
 /// Lease annotation: the final position that a holder left on release (JSON).
-pub const LEASE_RELEASE: &str = "clustereddatabase.io/release";
+pub const LEASE_RELEASE: &str = key!("release");
 
-/// Lease annotation: the synchronous rule in force, `{"required": k, "names": [members]}`; absent while commits wait for nobody.
-pub const LEASE_RULE: &str = "clustereddatabase.io/synchronous-rule";
+/// Lease annotation: the synchronous rule in force, `{"required": k, "names": [members]}`; absent while commits wait for no standby.
+pub const LEASE_RULE: &str = key!("synchronous-rule");
 /// Lease annotation: the timeline reserved for the holder.
-pub const LEASE_TIMELINE: &str = "clustereddatabase.io/timeline";
-/// Lease annotation: the newest timeline that was begun by an election which may have lost acknowledged commits.
-pub const LEASE_LOSSY: &str = "clustereddatabase.io/lossy-timeline";
-/// Lease annotation: where the ancestors of the primary's timeline ended (JSON).
-pub const LEASE_HISTORY: &str = "clustereddatabase.io/history";
+pub const LEASE_TIMELINE: &str = key!("timeline");
+/// Lease annotation: the newest timeline of an election that may have lost acknowledged commits.
+pub const LEASE_LOSSY: &str = key!("lossy-timeline");
+/// Lease annotation: the ends of the ancestors of the primary's timeline (JSON).
+pub const LEASE_HISTORY: &str = key!("history");
 
 /// EndpointSlice annotation of `-rw`: the epoch of the holder that wrote it; an older holder never overwrites it.
-pub const ROUTE_EPOCH: &str = "clustereddatabase.io/epoch";
+pub const ROUTE_EPOCH: &str = key!("epoch");
 
 /// Environment variable of the agent: name of its `ClusteredDatabase`.
 pub const ENV_CLUSTER: &str = "CLUSTER_NAME";
@@ -82,11 +99,12 @@ pub const ENV_POD_UID: &str = "POD_UID";
 /// Environment variable of the agent: its pod's address (`status.podIP`).
 pub const ENV_ADDRESS: &str = "POD_IP";
 
-/// Environment variable of the agent: whose the WAL volume is that its pod was given, where the pod template names one.
+/// Environment variable of the agent: the pod that owns the WAL volume in the pod template, if the template names one.
 pub const ENV_WAL_OF: &str = "WAL_VOLUME_OF";
+/// Environment variable of a container whose PostgreSQL archives its WAL: `true`. It is absent otherwise.
+pub const ENV_ARCHIVES: &str = "ARCHIVES_WAL";
 
-/// How the agent's termination message begins when it ended because the first database could not be made; PostgreSQL's
-/// own words follow.
+/// First words of the agent's termination message when the first database could not be made; PostgreSQL's own text follows.
 pub const TERMINATION_BOOTSTRAP: &str = "bootstrap failed: ";
 
 /// Name of PostgreSQL's port, on pods, Services and in the EndpointSlice.
@@ -101,9 +119,9 @@ pub const WAL_VOLUME: &str = "wal";
 pub const DATA_PATH: &str = "/var/lib/postgresql/data";
 /// Where the WAL volume is mounted.
 pub const WAL_PATH: &str = "/var/lib/postgresql/wal";
-/// Where the agent's binary lives: a volume that the postgres container cannot write.
+/// Folder of the agent's binary: a volume that the postgres container cannot write.
 pub const AGENT_PATH: &str = "/cdb/agent";
-/// Where the sockets and the generated files live (an emptyDir).
+/// Folder of the sockets and the generated files (an emptyDir).
 pub const RUN_PATH: &str = "/cdb/run";
 /// The Unix socket at which the agent gives its sign of life, for the start-up and liveness probes.
 pub const ALIVE_SOCKET: &str = "/cdb/run/alive";
@@ -111,6 +129,10 @@ pub const ALIVE_SOCKET: &str = "/cdb/run/alive";
 pub const TLS_PATH: &str = "/cdb/tls";
 /// Where the application user's Secret is mounted.
 pub const APP_PATH: &str = "/cdb/app";
+/// Where the Secrets with the credentials and the authority of the store of backups are mounted.
+pub const STORE_PATH: &str = "/cdb/store";
+/// The same of the store that the database is recovered from.
+pub const RECOVERY_STORE_PATH: &str = "/cdb/recovery-store";
 /// Port of the agent's mutually authenticated peer API.
 pub const PEER_PORT: u16 = 8433;
 /// Port of the agent's readiness and metrics (plain HTTP).
@@ -129,7 +151,7 @@ impl Names {
             cluster: cluster.into(),
         }
     }
-    /// The database's own name; also that of its StatefulSet, ServiceAccount, Role, RoleBinding, Lease and budget.
+    /// The database's own name. Its StatefulSet, ServiceAccount, Role, RoleBinding, Lease and budget have it, too.
     pub fn cluster(&self) -> &str {
         &self.cluster
     }
@@ -181,13 +203,13 @@ impl Names {
     pub fn wal_claim(&self, ordinal: u32) -> String {
         format!("{WAL_VOLUME}-{}-{ordinal}", self.cluster)
     }
-    /// The ordinal in the name of one of this database's pods; `None` if no StatefulSet makes a pod of that name. A StatefulSet
-    /// that somebody scales by hand may have more pods than there can be instances.
+    /// The ordinal in the name of one of this database's pods; `None` if no StatefulSet makes a pod of that name. A user may scale
+    /// a StatefulSet by hand to more pods than there can be instances.
     pub fn ordinal(&self, pod: &str) -> Option<u32> {
         let ordinal = pod.strip_prefix(&self.cluster)?.strip_prefix('-')?.parse().ok();
         ordinal.filter(|ordinal| *ordinal <= i32::MAX.unsigned_abs() && self.pod(*ordinal) == pod)
     }
-    /// The ordinal of the instance with this pod; `None` if none can have it.
+    /// The ordinal of the instance with this pod; `None` if no instance can have it.
     pub fn instance(&self, pod: &str) -> Option<u32> {
         self.ordinal(pod).filter(|ordinal| *ordinal < MAX_INSTANCES)
     }
@@ -196,6 +218,24 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_resources_are_of_this_group_and_version() {
+        use kube::Resource;
+        for (group, version) in [
+            (
+                crate::ClusteredDatabase::group(&()),
+                crate::ClusteredDatabase::version(&()),
+            ),
+            (
+                crate::ClusteredDatabaseOperation::group(&()),
+                crate::ClusteredDatabaseOperation::version(&()),
+            ),
+        ] {
+            assert_eq!((&*group, &*version), (GROUP, VERSION));
+        }
+        assert_eq!(API_VERSION, format!("{GROUP}/{VERSION}"));
+    }
 
     #[test]
     fn ordinal_is_the_inverse_of_pod() {

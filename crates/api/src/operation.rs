@@ -1,6 +1,8 @@
 //! The `ClusteredDatabaseOperation` resource (short name `cdbop`): one thing that the user asks for once, with a status that
 //! says what came of it.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
@@ -14,7 +16,7 @@ use crate::crd::{SCHEMA, drop_what_means_nothing_to_a_server, each_schema, field
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "clustereddatabase.io",
-    version = "v1alpha1",
+    version = "v1alpha2",
     kind = "ClusteredDatabaseOperation",
     plural = "clustereddatabaseoperations",
     shortname = "cdbop",
@@ -31,8 +33,9 @@ use crate::crd::{SCHEMA, drop_what_means_nothing_to_a_server, each_schema, field
 pub struct ClusteredDatabaseOperationSpec {
     /// The ClusteredDatabase in this namespace that it is done to.
     pub cluster_ref: ClusterReference,
-    /// Make another instance the primary, without losing a commit.
-    pub switchover: Option<Switchover>,
+    /// What is to be done.
+    #[serde(flatten)]
+    pub actions: Actions,
     /// Take it back: an operation that has not begun is not done, one that has begun is given up where that is possible.
     #[serde(default)]
     pub cancel: bool,
@@ -46,6 +49,144 @@ pub struct ClusterReference {
     pub name: String,
 }
 
+/// What is to be done, as it stands in a spec: one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Actions {
+    /// Make another instance the primary, without losing a commit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switchover: Option<Switchover>,
+    /// Take the operator's present default image, for a database whose spec names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub take_image: Option<TakeImage>,
+    /// Replace the pods of all instances, one after the other: standbys first, the primary after a switchover.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+    /// Let the instances that are left elect a primary without those that are lost for good. Commits that only the lost ones have
+    /// are lost with them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accept_loss: Option<AcceptLoss>,
+    /// Remove data that an instance has quarantined: moved aside and kept, since it may have commits that no other has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discard_quarantined: Option<DiscardQuarantined>,
+    /// Make the database's Lease again, which is lost, for the instance that is known to have held it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recreate_lease: Option<RecreateLease>,
+}
+
+/// What an operation does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(with = "Actions")]
+pub enum Action {
+    /// See [`Actions::switchover`].
+    Switchover(Switchover),
+    /// See [`Actions::take_image`].
+    TakeImage(TakeImage),
+    /// See [`Actions::restart`].
+    Restart(Restart),
+    /// See [`Actions::accept_loss`].
+    AcceptLoss(AcceptLoss),
+    /// See [`Actions::discard_quarantined`].
+    DiscardQuarantined(DiscardQuarantined),
+    /// See [`Actions::recreate_lease`].
+    RecreateLease(RecreateLease),
+}
+
+impl Action {
+    /// Its name, as the beginning of an event's reason.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Switchover(_) => "Switchover",
+            Self::TakeImage(_) => "TakeImage",
+            Self::Restart(_) => "Restart",
+            Self::AcceptLoss(_) => "AcceptLoss",
+            Self::DiscardQuarantined(_) => "DiscardQuarantined",
+            Self::RecreateLease(_) => "RecreateLease",
+        }
+    }
+}
+
+/// In words that follow "the request for".
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Switchover(Switchover { to }) => write!(f, "a switchover to {to}"),
+            Self::TakeImage(TakeImage { image }) => write!(f, "the default image {image}"),
+            Self::Restart(Restart {}) => write!(f, "a restart of all instances"),
+            Self::AcceptLoss(AcceptLoss { epoch }) => write!(f, "the acceptance of a loss in epoch {epoch}"),
+            Self::DiscardQuarantined(DiscardQuarantined { instance, name }) => {
+                write!(f, "the removal of quarantined data {name} of {instance}")
+            }
+            Self::RecreateLease(RecreateLease {}) => write!(f, "another Lease in place of the lost one"),
+        }
+    }
+}
+
+impl From<Action> for Actions {
+    fn from(action: Action) -> Self {
+        let mut actions = Self::default();
+        match action {
+            Action::Switchover(switchover) => actions.switchover = Some(switchover),
+            Action::TakeImage(take_image) => actions.take_image = Some(take_image),
+            Action::Restart(restart) => actions.restart = Some(restart),
+            Action::AcceptLoss(accept_loss) => actions.accept_loss = Some(accept_loss),
+            Action::DiscardQuarantined(discard) => actions.discard_quarantined = Some(discard),
+            Action::RecreateLease(recreate) => actions.recreate_lease = Some(recreate),
+        }
+        actions
+    }
+}
+
+impl Actions {
+    /// All that are set.
+    fn set(&self) -> impl Iterator<Item = Action> {
+        let Self {
+            switchover,
+            take_image,
+            restart,
+            accept_loss,
+            discard_quarantined,
+            recreate_lease,
+        } = self.clone();
+        let all = [
+            switchover.map(Action::Switchover),
+            take_image.map(Action::TakeImage),
+            restart.map(Action::Restart),
+            accept_loss.map(Action::AcceptLoss),
+            discard_quarantined.map(Action::DiscardQuarantined),
+            recreate_lease.map(Action::RecreateLease),
+        ];
+        all.into_iter().flatten()
+    }
+
+    /// The one that is set; `None` if there is none, or more than one.
+    pub fn only(&self) -> Option<Action> {
+        let mut set = self.set();
+        set.next().filter(|_| set.next().is_none())
+    }
+}
+
+/// What one operation asks its cluster for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// UID of the operation: another one asks again.
+    pub uid: String,
+    /// What is to be done.
+    pub action: Action,
+}
+
+impl Request {
+    /// What the operation with this UID and spec asks for, if that is one thing.
+    pub fn new(spec: &ClusteredDatabaseOperationSpec, uid: &str) -> Option<Self> {
+        Some(Self {
+            uid: uid.to_owned(),
+            action: spec.actions.only()?,
+        })
+    }
+}
+
 /// Make another instance the primary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -53,6 +194,42 @@ pub struct Switchover {
     /// The instance that is to be the primary: the cluster's name, a dash and a number.
     pub to: String,
 }
+
+/// Take the operator's default image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TakeImage {
+    /// The operator's default image: so an operation that comes late does not take a later one.
+    pub image: String,
+}
+
+/// Replace the pods of all instances.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Restart {}
+
+/// Accept the loss of what missing instances have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AcceptLoss {
+    /// The epoch of the database's Lease (its `status.epoch`): the loss is accepted in this one alone.
+    pub epoch: u64,
+}
+
+/// Remove data that an instance has quarantined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DiscardQuarantined {
+    /// The instance that has it on its volume.
+    pub instance: String,
+    /// Its name, as the condition `DataSetAside` says it.
+    pub name: String,
+}
+
+/// Make a lost Lease again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecreateLease {}
 
 /// What is known of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -125,29 +302,48 @@ struct Rule {
     holds: fn(&ClusteredDatabaseOperationSpec, Option<&ClusteredDatabaseOperationSpec>) -> bool,
 }
 
-const RULES: [Rule; 4] = [
+const RULES: [Rule; 6] = [
     Rule {
-        cel: "has(self.switchover)",
-        message: "spec must say what is to be done: add switchover",
-        holds: |spec, _| spec.switchover.is_some(),
+        cel: "[has(self.switchover), has(self.takeImage), has(self.restart), has(self.acceptLoss), \
+              has(self.discardQuarantined), has(self.recreateLease)].filter(is, is).size() == 1",
+        message: "spec must say what is to be done, and one thing only: switchover, takeImage, restart, \
+                  acceptLoss, discardQuarantined or recreateLease",
+        holds: |spec, _| spec.actions.only().is_some(),
     },
     Rule {
         cel: "!has(self.switchover) || self.switchover.to.startsWith(self.clusterRef.name + '-')",
         message: "switchover.to must name an instance of the cluster: clusterRef.name, a dash and a number",
         holds: |spec, _| {
-            let prefix = format!("{}-", spec.cluster_ref.name);
-            spec.switchover
-                .as_ref()
-                .is_none_or(|switchover| switchover.to.starts_with(&prefix))
+            let switchover = spec.actions.switchover.as_ref();
+            switchover.is_none_or(|switchover| spec.may_be_an_instance(&switchover.to))
         },
     },
     Rule {
-        cel: "self.clusterRef == oldSelf.clusterRef && has(self.switchover) == has(oldSelf.switchover) \
-              && (!has(self.switchover) || self.switchover == oldSelf.switchover)",
-        message: "what an operation is to do cannot be changed: make another one, and set cancel in this one",
-        holds: |spec, old| {
-            old.is_none_or(|old| (&spec.cluster_ref, &spec.switchover) == (&old.cluster_ref, &old.switchover))
+        cel: "!has(self.discardQuarantined) || self.discardQuarantined.instance.startsWith(self.clusterRef.name + '-')",
+        message: "discardQuarantined.instance must name an instance of the cluster: clusterRef.name, a dash and a number",
+        holds: |spec, _| {
+            let discard = spec.actions.discard_quarantined.as_ref();
+            discard.is_none_or(|discard| spec.may_be_an_instance(&discard.instance))
         },
+    },
+    Rule {
+        cel: "!has(self.acceptLoss) || self.acceptLoss.epoch > 0",
+        message: "acceptLoss.epoch must be the epoch of the database's Lease: see its status.epoch",
+        holds: |spec, _| spec.actions.accept_loss.as_ref().is_none_or(|accept| accept.epoch > 0),
+    },
+    Rule {
+        cel: "self.clusterRef == oldSelf.clusterRef && has(self.switchover) == has(oldSelf.switchover) \
+              && (!has(self.switchover) || self.switchover == oldSelf.switchover) \
+              && has(self.takeImage) == has(oldSelf.takeImage) \
+              && (!has(self.takeImage) || self.takeImage == oldSelf.takeImage) \
+              && has(self.restart) == has(oldSelf.restart) \
+              && has(self.acceptLoss) == has(oldSelf.acceptLoss) \
+              && (!has(self.acceptLoss) || self.acceptLoss == oldSelf.acceptLoss) \
+              && has(self.discardQuarantined) == has(oldSelf.discardQuarantined) \
+              && (!has(self.discardQuarantined) || self.discardQuarantined == oldSelf.discardQuarantined) \
+              && has(self.recreateLease) == has(oldSelf.recreateLease)",
+        message: "what an operation is to do cannot be changed: make another one, and set cancel in this one",
+        holds: |spec, old| old.is_none_or(|old| (&spec.cluster_ref, &spec.actions) == (&old.cluster_ref, &old.actions)),
     },
     Rule {
         cel: "!(has(oldSelf.cancel) && oldSelf.cancel) || (has(self.cancel) && self.cancel)",
@@ -156,14 +352,49 @@ const RULES: [Rule; 4] = [
     },
 ];
 
+impl ClusteredDatabaseOperationSpec {
+    fn may_be_an_instance(&self, name: &str) -> bool {
+        let number = name.strip_prefix(&self.cluster_ref.name);
+        number.is_some_and(|number| number.starts_with('-'))
+    }
+}
+
 /// Names of clusters and instances are shorter than this; the bound lets an API server bound the cost of the rules.
-const LONGEST_NAME: u64 = 63;
+pub(crate) const LONGEST_NAME: usize = 63;
+/// As `spec.postgres.image` of a database.
+const LONGEST_IMAGE: usize = 1_024;
+/// Quarantined data has a directory of this name.
+const LONGEST_DIRECTORY: usize = 255;
+/// The texts of a spec ([`texts`]), and how many bytes each may have: the cluster's status is to hold them.
+const TEXTS: [(&str, usize); 5] = [
+    ("spec.clusterRef.name", LONGEST_NAME),
+    ("spec.switchover.to", LONGEST_NAME),
+    ("spec.takeImage.image", LONGEST_IMAGE),
+    ("spec.discardQuarantined.instance", LONGEST_NAME),
+    ("spec.discardQuarantined.name", LONGEST_DIRECTORY),
+];
+
+fn texts(spec: &ClusteredDatabaseOperationSpec) -> [Option<&str>; TEXTS.len()] {
+    let actions = &spec.actions;
+    let discard = actions.discard_quarantined.as_ref();
+    [
+        Some(&spec.cluster_ref.name),
+        actions.switchover.as_ref().map(|switchover| switchover.to.as_str()),
+        actions.take_image.as_ref().map(|take| take.image.as_str()),
+        discard.map(|discard| discard.instance.as_str()),
+        discard.map(|discard| discard.name.as_str()),
+    ]
+}
 
 /// What is wrong with a spec, or with changing `old` into it: the rules that the API server checks, checked again.
 pub fn refusal(
     spec: &ClusteredDatabaseOperationSpec,
     old: Option<&ClusteredDatabaseOperationSpec>,
 ) -> Option<&'static str> {
+    let mut texts = TEXTS.into_iter().zip(texts(spec));
+    if texts.any(|((_, most), text)| text.is_some_and(|text| text.len() > most)) {
+        return Some("a text in spec is longer than its definition allows");
+    }
     let broken = RULES.iter().find(|rule| !(rule.holds)(spec, old));
     broken.map(|rule| rule.message)
 }
@@ -176,9 +407,10 @@ pub fn crd() -> CustomResourceDefinition {
     let mut definition = serde_json::to_value(ClusteredDatabaseOperation::crd()).expect("a definition is JSON");
     let schema = definition.pointer_mut(SCHEMA).expect("the definition has a schema");
     each_schema(schema, &mut drop_what_means_nothing_to_a_server);
-    for name in ["spec.clusterRef.name", "spec.switchover.to"] {
-        set(field_of(schema, name), "minLength", 1.into());
-        set(field_of(schema, name), "maxLength", LONGEST_NAME.into());
+    crate::values::explain::<ClusteredDatabaseOperation>(schema);
+    for (place, most) in TEXTS {
+        set(field_of(schema, place), "minLength", 1.into());
+        set(field_of(schema, place), "maxLength", most.into());
     }
     let rules = RULES
         .iter()

@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Where a database stands. A hint for people and hysteresis for the operator, never an authority: safety is derived
-/// again from what is observed at every decision.
+/// State of the database. It is for people and dampens the operator's changes of phase. No decision about safety relies on
+/// it: the operator derives safety again from what it observes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
     /// The objects and the first primary are being made, and the standbys cloned.
@@ -22,11 +22,11 @@ pub enum Phase {
     FailingOver,
     /// A major version upgrade is under way.
     Upgrading,
-    /// Stopped on request; the volumes are kept.
+    /// Stopped on request; the volumes stay.
     Hibernated,
     /// Being deleted.
     Deleting,
-    /// Cannot go on until the spec is changed or the named fault goes away.
+    /// Blocked until the spec is changed or the named fault is gone.
     Failed,
 }
 
@@ -45,7 +45,7 @@ impl Phase {
         Phase::Failed,
     ];
 
-    /// The phase's name as it stands in `status.phase`.
+    /// The phase's name in `status.phase`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Phase::Creating => "Creating",

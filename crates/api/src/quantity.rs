@@ -1,6 +1,6 @@
 //! Kubernetes quantities (`10Gi`, `1.5G`, `500m`, `1e3`) as numbers.
 
-/// A Kubernetes quantity, exact to a thousand-millionth as in Kubernetes itself, and held at 2⁶³−1 if it is larger.
+/// A Kubernetes quantity, exact to a thousand-millionth and at most 2⁶³−1, as in Kubernetes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity {
     nano: i128,
@@ -15,12 +15,11 @@ pub struct QuantityError {
 }
 
 const NANO: i128 = 1_000_000_000;
-/// Kubernetes holds every quantity at this.
+/// The largest quantity; Kubernetes limits every quantity to it.
 const MAX: i128 = i64::MAX as i128 * NANO;
 
 impl Quantity {
-    /// Reads a quantity as the API server does, except that exponents have at most two digits: longer ones serve only to
-    /// keep the reader busy.
+    /// Reads a quantity as the API server does, except that exponents have at most two digits: longer ones only cost time.
     ///
     /// # Errors
     /// If the text is not a quantity.
@@ -38,7 +37,7 @@ impl Quantity {
         )
     }
 
-    /// The quantity in thousandths, rounded up: so the API server keeps what containers ask for.
+    /// The quantity in thousandths, rounded up, as the API server stores the requests of containers.
     pub const fn thousandths(self) -> i128 {
         -(-self.nano).div_euclid(NANO / 1_000)
     }
@@ -60,7 +59,7 @@ impl std::str::FromStr for Quantity {
     }
 }
 
-/// What stands behind the number: it is multiplied by `2^exponent` or `10^exponent`.
+/// The unit behind the number: a factor of `2^exponent` or `10^exponent`.
 enum Unit {
     Binary(u32),
     Decimal(i64),

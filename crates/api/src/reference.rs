@@ -5,8 +5,9 @@ use std::fmt::Write;
 use serde_json::{Map, Value};
 
 use crate::rules::{FORBIDDEN, forbidden_message};
+use crate::waiting::WaitReason;
 
-/// Fields of Kubernetes' own types, and where those are described: nobody needs them repeated.
+/// Fields of Kubernetes' own types, with links to their descriptions instead of a copy.
 const KUBERNETES: [(&str, &str, &str); 5] = [
     (
         "spec.resources",
@@ -24,7 +25,7 @@ const KUBERNETES: [(&str, &str, &str); 5] = [
         "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/",
     ),
     (
-        "spec.scheduling.topologySpread",
+        "spec.scheduling.topologySpreadConstraints",
         "[]TopologySpreadConstraint",
         "https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/",
     ),
@@ -44,19 +45,35 @@ pub fn reference() -> String {
     for part in ["spec", "status"] {
         section(&mut page, part, &schema["properties"][part]);
     }
-    operations(&mut page);
+    reasons(&mut page);
+    for (head, definition) in [(OPERATIONS, crate::operation::crd()), (BACKUPS, crate::backup::crd())] {
+        let definition = serde_json::to_value(definition).unwrap_or_default();
+        let schema = definition.pointer(crate::crd::SCHEMA).cloned().unwrap_or_default();
+        page.push_str(head);
+        for part in ["spec", "status"] {
+            section(&mut page, part, &schema["properties"][part]);
+        }
+    }
     page
 }
 
-/// The reference of `ClusteredDatabaseOperation`.
-fn operations(page: &mut String) {
-    let definition = serde_json::to_value(crate::operation::crd()).unwrap_or_default();
-    let schema = definition.pointer(crate::crd::SCHEMA).cloned().unwrap_or_default();
-    page.push_str(OPERATIONS);
-    for part in ["spec", "status"] {
-        section(page, part, &schema["properties"][part]);
+/// What `status.waiting.reason` can be.
+fn reasons(page: &mut String) {
+    page.push_str(REASONS);
+    for reason in WaitReason::ALL.iter().filter(|reason| **reason != WaitReason::Change) {
+        let _ = writeln!(page, "| `{reason}` | `{}` | {} |", reason.actor(), reason.meaning());
     }
 }
+
+const REASONS: &str = "
+## Reasons of waits
+
+What `status.waiting.reason` can be, and who can usually end such a wait. A later version may have more
+reasons. In a single case `status.waiting.actor` may be another one: go by that.
+
+| reason | actor | what it means |
+|---|---|---|
+";
 
 const OPERATIONS: &str = "
 # ClusteredDatabaseOperation
@@ -65,11 +82,18 @@ Short name `cdbop`: one thing that is done once to a ClusteredDatabase of the sa
 `spec` cannot be changed, except `cancel`.
 ";
 
+const BACKUPS: &str = "
+# DatabaseBackup
+
+Short name `dbb`: one backup of a ClusteredDatabase of the same namespace, into the store that its
+`spec.backup` names. Its `spec` cannot be changed.
+";
+
 const HEAD: &str = "<!-- Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again. -->
 
 # ClusteredDatabase
 
-`apiVersion: clustereddatabase.io/v1alpha1`, `kind: ClusteredDatabase`, short name `cdb`. The same text is in
+`apiVersion: clustereddatabase.io/v1alpha2`, `kind: ClusteredDatabase`, short name `cdb`. The same text is in
 `kubectl explain cdb.spec`. Only `spec` is yours to write; `status` is the operator's.
 
 A field with no default may be left out unless it is marked *required*. The API server refuses what breaks a rule below,
@@ -140,7 +164,7 @@ fn rules(page: &mut String, schema: &Value) {
     }
 }
 
-/// How long the page's lines are outside of tables, in characters.
+/// Longest line of the page outside of tables, in characters.
 const WIDTH: usize = 100;
 
 /// A paragraph, or an item of a list that begins with `- `, broken into lines.

@@ -1,7 +1,9 @@
 //! What the user asks for.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
+use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{Affinity, ResourceRequirements, Toleration, TopologySpreadConstraint};
 use k8s_openapi::api::networking::v1::NetworkPolicyPeer;
 use kube::CustomResource;
@@ -9,13 +11,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ClusteredDatabaseStatus;
+use crate::names::{DATA_VOLUME, WAL_VOLUME};
 use crate::status::DurabilityMode;
 
 /// A highly available PostgreSQL database.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "clustereddatabase.io",
-    version = "v1alpha1",
+    version = "v1alpha2",
     kind = "ClusteredDatabase",
     plural = "clustereddatabases",
     shortname = "cdb",
@@ -29,247 +32,580 @@ use crate::status::DurabilityMode;
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn = r#"{"name": "Phase", "type": "string", "description": "Where the database stands.", "jsonPath": ".status.phase"}"#,
-    printcolumn = r#"{"name": "Ready", "type": "string", "description": "Ready and wanted instances.", "jsonPath": ".status.ready"}"#,
+    printcolumn = r#"{"name": "Phase", "type": "string", "description": "State of the database.", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "Ready", "type": "string", "description": "Ready and wanted instances.", "jsonPath": ".status.readySummary"}"#,
     printcolumn = r#"{"name": "Primary", "type": "string", "description": "Pod that serves writes.", "jsonPath": ".status.currentPrimary"}"#,
-    printcolumn = r#"{"name": "Version", "type": "string", "description": "Version of the running PostgreSQL.", "jsonPath": ".status.version"}"#,
+    printcolumn = r#"{"name": "Version", "type": "string", "description": "Version of the running PostgreSQL.", "jsonPath": ".status.postgresVersion"}"#,
     printcolumn = r#"{"name": "Timeline", "type": "integer", "description": "PostgreSQL timeline of the primary.", "jsonPath": ".status.timeline", "priority": 1}"#,
     printcolumn = r#"{"name": "Durability", "type": "string", "description": "When a commit is acknowledged.", "jsonPath": ".status.durability.mode", "priority": 1}"#,
-    printcolumn = r#"{"name": "Waiting", "type": "string", "description": "What the next step waits for.", "jsonPath": ".status.waiting.for", "priority": 1}"#,
-    printcolumn = r#"{"name": "Age", "type": "date", "description": "Time since the database was asked for.", "jsonPath": ".metadata.creationTimestamp"}"#
+    printcolumn = r#"{"name": "Waiting", "type": "string", "description": "What the next step waits for.", "jsonPath": ".status.waiting.message", "priority": 1}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "description": "Time since the resource was created.", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusteredDatabaseSpec {
-    /// How many instances: one primary and the rest standbys (1 to 9).
+    /// Number of instances, 1 to 9: one primary, the others standbys.
     #[serde(default = "default_replicas")]
     pub replicas: i32,
-    /// Which PostgreSQL, and its settings.
+    /// Image, version and settings of PostgreSQL.
     #[serde(default)]
     pub postgres: PostgresSpec,
-    /// The volumes.
+    /// The volumes of each instance.
     pub storage: StorageSpec,
     /// CPU and memory of each instance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
-    /// How soon a silent primary is given up.
+    /// How soon the instances elect another primary when the present one is silent.
     #[serde(default)]
     pub failover: FailoverSpec,
-    /// When a commit is acknowledged.
+    /// When a commit is acknowledged. A new database of three or more instances gets `Required` by default, a smaller one
+    /// `Async`. A later change of `replicas` does not change that.
     #[serde(default)]
     pub durability: DurabilitySpec,
-    /// Which instance is to be the primary.
+    /// The preferred primary, and how rolling changes treat the primary.
     #[serde(default)]
     pub primary: PrimarySpec,
-    /// How the first data comes to be. Cannot be changed later.
-    #[serde(default)]
-    pub bootstrap: BootstrapSpec,
-    /// On which nodes the instances may run.
+    /// Where the first data comes from: a new, empty database if absent. Cannot be changed later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<BootstrapSpec>,
+    /// The nodes on which the instances may run.
     #[serde(default)]
     pub scheduling: SchedulingSpec,
-    /// Annotations for the instances' ServiceAccount (for a cloud's workload identity).
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schemars(extend("default" = {}))]
-    pub service_account_annotations: BTreeMap<String, String>,
-    /// Labels and annotations for the instances' pods.
+    /// The instances' ServiceAccount.
     #[serde(default)]
-    pub pod_metadata: PodMetadata,
+    pub service_account: ServiceAccountSpec,
+    /// The instances' pods.
+    #[serde(default)]
+    pub pods: PodsSpec,
+    /// The Services that clients use.
+    #[serde(default)]
+    pub services: ServicesSpec,
+    /// Where the database's WAL is archived. If absent, there is no archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupSpec>,
     /// Who may connect to the instances' pods.
     #[serde(default)]
     pub network_policy: NetworkPolicySpec,
-    /// What becomes of volumes that are no longer needed.
-    #[serde(default)]
-    pub volume_policy: VolumePolicy,
-    /// Names of instances (pods) whose PostgreSQL is stopped cleanly, and stays stopped while they are named here: their
-    /// pods and volumes stay, to be looked at. A primary hands over first.
+    /// Names of instances (pods) whose PostgreSQL is stopped cleanly and stays stopped while they are in this list. Their
+    /// pods and volumes stay for inspection. A primary hands over first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub fenced: Vec<String>,
-    /// Stop the whole database cleanly and take its pods away. Volumes and all other objects stay, and when this is false
-    /// again the database goes on from where it stopped.
+    /// Stop the whole database cleanly and delete its pods. Volumes and all other objects stay. When this is false again,
+    /// the database starts with all its data.
     #[serde(default)]
     pub hibernated: bool,
-    /// Stop reconciling: the operator changes nothing until this is false again. The database goes on.
+    /// Stop reconciling: the operator changes nothing until this is false again. The database keeps running.
     #[serde(default)]
     pub paused: bool,
 }
 
-/// Which PostgreSQL, and its settings.
+/// Image, version and settings of PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PostgresSpec {
-    /// Container image with PostgreSQL's binaries of `majorVersion`; if absent, the operator's default of the time at which the
-    /// database was made.
+    /// Container image with PostgreSQL's binaries of `majorVersion`. If absent, the cluster keeps the operator's default image
+    /// of the day on which it was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// PostgreSQL's major version (15 to 18). Cannot be changed later.
     #[serde(default = "default_major_version")]
     pub major_version: u16,
-    /// Server settings (`postgresql.conf`), by name. Settings that the operator manages are refused.
+    /// Server settings (`postgresql.conf`), by name. The API refuses settings that the operator manages.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("default" = {}))]
     pub parameters: BTreeMap<String, String>,
     /// TCP port of the server and of its Services. Cannot be changed later.
     #[serde(default = "default_port")]
     pub port: u16,
+    /// Libraries that PostgreSQL loads at its start, in this order, such as `pg_stat_statements`. The image must have them.
+    /// A change restarts PostgreSQL.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub shared_preload_libraries: Vec<String>,
+    /// Lines of `pg_hba.conf`: connection type, databases, users, addresses and method, with one space between. They come
+    /// after the operator's own lines for its instances, and before `hostssl all all all scram-sha-256`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub hba: Vec<String>,
+    /// When the kubelet pulls the image, as in a pod.
+    #[serde(default)]
+    pub image_pull_policy: ImagePullPolicy,
+    /// Secrets in the same namespace with which the kubelet pulls the images, as in a pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub image_pull_secrets: Vec<PullSecret>,
 }
+
+/// When the kubelet pulls an image.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ImagePullPolicy {
+    /// If the node does not have it.
+    #[default]
+    IfNotPresent,
+    /// At each start of a pod.
+    Always,
+    /// Never: the node must have it.
+    Never,
+}
+
+/// A Secret of the type `kubernetes.io/dockerconfigjson`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PullSecret {
+    /// Its name.
+    pub name: String,
+}
+
+impl PostgresSpec {
+    /// All that a running server takes up without a new pod, by name: the parameters, the libraries and the lines of
+    /// `pg_hba.conf`.
+    pub fn settings(&self) -> BTreeMap<String, String> {
+        let mut settings = self.parameters.clone();
+        // Not a parameter of the user's.
+        settings.remove(PRELOAD);
+        for (name, values, between) in [(PRELOAD, &self.shared_preload_libraries, ","), (HBA, &self.hba, "\n")] {
+            if !values.is_empty() {
+                settings.insert(name.to_owned(), values.join(between));
+            }
+        }
+        settings
+    }
+}
+
+/// Name of the setting for [`PostgresSpec::shared_preload_libraries`].
+pub const PRELOAD: &str = "shared_preload_libraries";
+/// Name for [`PostgresSpec::hba`] among the settings: one that no parameter can have.
+pub const HBA: &str = "#pg_hba.conf";
 
 /// The volumes of each instance.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageSpec {
-    /// Size of the data volume, as a Kubernetes quantity (such as `10Gi`). Can grow, never shrink.
-    pub size: String,
-    /// StorageClass; the cluster's default class if absent. Cannot be changed later.
+    /// The volume for the data.
+    pub data: VolumeSpec,
+    /// A separate volume for the write-ahead log. Can be added later. Can be removed only until the first instance has its
+    /// volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage_class_name: Option<String>,
-    /// A volume of its own for the write-ahead log. Can be added later, and taken away again until the first instance
-    /// gets its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wal: Option<WalStorageSpec>,
+    pub wal: Option<VolumeSpec>,
+    /// What the operator does with volumes that are no longer needed.
+    #[serde(default)]
+    pub retention_policy: RetentionPolicy,
 }
 
-/// A volume of its own for the write-ahead log.
+impl StorageSpec {
+    /// What is asked for of the volume of this claim, if any.
+    pub fn volume(&self, claim: &str) -> Option<&VolumeSpec> {
+        match claim.split_once('-')?.0 {
+            DATA_VOLUME => Some(&self.data),
+            WAL_VOLUME => self.wal.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// One kind of volume: each instance has a claim made from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WalStorageSpec {
-    /// Size of the WAL volume, as a Kubernetes quantity. Can grow, never shrink.
+pub struct VolumeSpec {
+    /// Size, 256Mi to 1Pi, as a Kubernetes quantity (such as `10Gi`). It can grow, never shrink.
     pub size: String,
     /// StorageClass; the cluster's default class if absent. Cannot be changed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_class_name: Option<String>,
+    /// VolumeAttributesClass, with which the driver sets such things as the rate of writes. Can be changed later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_attributes_class_name: Option<String>,
+    /// Labels and annotations of the claims.
+    #[serde(default)]
+    pub metadata: MetadataTemplate,
 }
 
-/// How soon a silent primary is given up.
+/// What the operator does with volumes that are no longer needed. The names and values are those of a StatefulSet's
+/// `persistentVolumeClaimRetentionPolicy`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RetentionPolicy {
+    /// When the database is deleted.
+    #[serde(default)]
+    pub when_deleted: VolumeFate,
+    /// When a lower `replicas` removes an instance.
+    #[serde(default)]
+    pub when_scaled: VolumeFate,
+}
+
+/// What the operator does with a volume claim.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum VolumeFate {
+    /// It keeps the claim and its data.
+    #[default]
+    Retain,
+    /// It deletes the claim.
+    Delete,
+}
+
+/// How soon the instances elect another primary when the present one is silent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailoverSpec {
-    /// A ready-made set of times.
+    /// A set of times.
     #[serde(default)]
     pub profile: FailoverProfile,
-    /// Times of one's own, instead of the profile's.
+    /// Your own times, with the profile `Custom`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing: Option<FailoverTiming>,
     /// Whether an old primary that is cut off may still answer reads while a new one already writes.
     #[serde(default)]
-    pub reads: FailoverReads,
+    pub stale_reads: StaleReads,
 }
 
-/// What an old primary that is cut off may still do.
+/// Whether an old primary that is cut off may answer reads with old data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum FailoverReads {
-    /// Answer reads with old data, for at most the fence time: a new primary is elected without waiting for it.
+pub enum StaleReads {
+    /// It may, for at most the fence timeout. The election does not wait for it.
     #[default]
-    Stale,
-    /// Nothing: the election waits until the old primary's lease has run out.
-    Strict,
+    Allow,
+    /// It may not: the election waits until the old primary's lease has run out.
+    Forbid,
 }
 
 /// When a commit is acknowledged, for sessions with `synchronous_commit` of `on` or stronger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DurabilitySpec {
-    /// What a commit waits for; `Required` from three instances on and `Async` below, if absent. With one instance there
-    /// is only `Async`.
+    /// What a commit waits for. If absent, it stays as it was chosen last (`status.memo.durability`); a new database gets
+    /// `Required` from three instances on, and `Async` below. One instance allows only `Async`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<DurabilityMode>,
-    /// How many standbys must have flushed a commit: 1 to `replicas` - 1; half of `replicas`, rounded down, if absent.
+    /// How many standbys must have a commit on disk, 1 to `replicas` - 1. If absent, it stays as it was chosen last; at first
+    /// it is half of `replicas`, rounded down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub standbys: Option<u32>,
+    pub synchronous_standbys: Option<u32>,
 }
 
-/// Which instance is to be the primary.
+/// The preferred primary, and how rolling changes treat the primary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PrimarySpec {
-    /// Name of the instance (pod) that is to be the primary; any if absent or `Any`. It becomes primary by a switchover
-    /// once it streams and has caught up.
+    /// Name of the instance (pod) that shall be the primary; any instance if absent. It becomes primary by a switchover once
+    /// it streams and has caught up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefer: Option<String>,
-    /// Whether a rolling change goes on to the primary by itself (`Automatic`), or stops before it, while `status.waiting`
-    /// says how to let it go on (`Supervised`).
+    /// What a rolling change does when only the primary is left.
     #[serde(default)]
-    pub updates: PrimaryUpdates,
-}
-
-impl PrimarySpec {
-    /// What [`PrimarySpec::prefer`] says where no instance is preferred; no name of a pod has an upper-case letter.
-    const ANY: &str = "Any";
-
-    /// The instance that is to be the primary, if one is.
-    pub fn preferred(&self) -> Option<&str> {
-        self.prefer.as_deref().filter(|prefer| *prefer != Self::ANY)
-    }
+    pub update_policy: PrimaryUpdatePolicy,
 }
 
 /// What a rolling change does when only the primary is left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum PrimaryUpdates {
-    /// It goes on: the primary hands over to a standby, or is restarted in place.
+pub enum PrimaryUpdatePolicy {
+    /// It continues: the primary hands over to a standby, or is restarted in place.
     #[default]
     Automatic,
-    /// It stops before that, and `status.waiting` says how to let it go on.
+    /// It stops before that, and `status.waiting` has the command that continues it.
     Supervised,
 }
 
-/// A ready-made set of failover times.
+/// A set of failover times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum FailoverProfile {
-    /// Lease 10 s, renewed every 2 s, fenced after 6 s: rides out an API server stall of up to 6 s.
+    /// Lease 10 s, renewed every 2 s, fenced after 6 s: survives an API server stall of up to 6 s.
     #[default]
-    Default,
+    Standard,
     /// Lease 5 s, renewed every 0.8 s, fenced after 2.5 s: for API servers that never stall.
     Fast,
+    /// The times of `timing`.
+    Custom,
 }
 
-/// Failover times of one's own. `fenceMilliseconds + killMilliseconds` must be at most 95 % of the lease's duration
-/// (5 % is for clocks that run at different rates), and the renewal interval at most a third of the fence time.
+/// Your own failover times, in milliseconds. `fenceTimeoutMilliseconds + stopTimeoutMilliseconds` must be at most 95 % of
+/// the lease's duration (5 % is for clocks that run at different rates), and the renewal period at most a third of the
+/// fence timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailoverTiming {
-    /// How long the lease of a silent primary stays valid, in seconds.
-    pub lease_seconds: u32,
-    /// How often the primary renews its lease, in milliseconds.
-    pub renew_milliseconds: u32,
-    /// After how long without a renewal the primary stops itself, in milliseconds.
-    pub fence_milliseconds: u32,
-    /// How long that stop may take, in milliseconds.
-    pub kill_milliseconds: u32,
+    /// How long the lease of a silent primary stays valid: whole seconds, 2,000 to 600,000.
+    pub lease_duration_milliseconds: u32,
+    /// How often the primary renews its lease, at least 200.
+    pub renew_period_milliseconds: u32,
+    /// The primary stops itself after this time without a renewal.
+    pub fence_timeout_milliseconds: u32,
+    /// How long that stop may take, at least 500.
+    pub stop_timeout_milliseconds: u32,
 }
 
-/// How the first data comes to be.
+/// Where the first data comes from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapSpec {
-    /// Make a new, empty database.
-    #[serde(default)]
-    pub initdb: InitdbSpec,
+    /// Make a new, empty database. Beside `volumes` or `recovery`: how that database was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initdb: Option<InitdbSpec>,
+    /// Take over what a deleted database of this name has left, with all that it acknowledged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<RetainedVolumes>,
+    /// Make the database from a backup, as it was at some time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoverySpec>,
 }
 
-/// How a new, empty database is made.
+/// A backup, and up to where the archived WAL is applied to it. The database becomes a new one: it archives in a place of its own. The
+/// password of `initdb.owner` is set to that of this database's own Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoverySpec {
+    /// Where the backup is.
+    pub from: RecoverySource,
+    /// The backup's name in the store, such as `20261124T230501Z-F-7f3a`. If absent, the last one before the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
+    /// Up to where. If absent, the end of the archived WAL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<RecoveryTarget>,
+}
+
+/// The backups of a ClusteredDatabase, which may be gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoverySource {
+    /// The object store.
+    pub store: StoreSpec,
+    /// Its folder in the store: name and first eight digits of the UID of the ClusteredDatabase, such as `orders-1a2b3c4d`.
+    pub cluster: String,
+    /// The namespace that it was in; the new one's if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// Where recovery ends: one of these, as PostgreSQL's settings `recovery_target_*`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoveryTarget {
+    /// Commits up to this time, such as `2026-11-24T23:05:01Z`.
+    #[serde(
+        default,
+        deserialize_with = "crate::moment::deserialize_optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub time: Option<DateTime<Utc>>,
+    /// This position in the WAL, such as `16/B3000028`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lsn: Option<String>,
+    /// This transaction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub xid: Option<u32>,
+    /// The restore point of this name (`pg_create_restore_point`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The end of the backup.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub immediate: bool,
+    /// End just before the target, instead of just after it. With `time`, `lsn` or `xid`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
+}
+
+/// Which deleted database of this name comes back. It was deleted with `storage.retentionPolicy.whenDeleted: Retain`, so
+/// that its claims, its Lease, and the Secrets `<name>-ca` and `<name>-app` are still there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RetainedVolumes {
+    /// `Newest`, or the UID that the deleted ClusteredDatabase had: then nothing else is taken over.
+    pub adopt: String,
+}
+
+/// [`RetainedVolumes::adopt`]: whichever it is.
+pub const NEWEST: &str = "Newest";
+
+/// How the operator makes a new, empty database. The definition has no defaults here, so that `bootstrap` stays as the user
+/// wrote it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InitdbSpec {
-    /// Name of the application's database.
+    /// Name of the application's database; `app` if absent.
     #[serde(default = "default_database")]
     pub database: String,
-    /// Role that owns the application's database; it logs in with a password.
-    #[serde(default = "default_database")]
-    pub owner: String,
-    /// Name of a Secret (in the same namespace) whose key `password` is the owner's password; made up if absent. The Secret
-    /// must name this database in its label `clustereddatabase.io/password-for`.
+    /// Role that owns the application's database; it logs in with a password. The name of the database if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub password_secret: Option<String>,
-    /// Keep checksums of data pages.
+    pub owner: Option<String>,
+    /// Where the owner's password stands. If absent, the operator generates one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password_secret_ref: Option<PasswordSecretRef>,
+    /// Keep checksums of data pages; `true` if absent.
     #[serde(default = "default_true")]
     pub data_checksums: bool,
-    /// Locale of the databases (such as `C.UTF-8`); the encoding is always UTF-8.
+    /// Locale of the databases, `C.UTF-8` if absent; the encoding is always UTF-8.
     #[serde(default = "default_locale")]
     pub locale: String,
-    /// SQL statements run once in the application's database, as superuser, when it is made.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub post_init_sql: Vec<String>,
+    /// SQL statements that run once in the application's database, as superuser, when it is made.
+    #[serde(default, rename = "postInitApplicationSQL", skip_serializing_if = "Vec::is_empty")]
+    pub post_init_application_sql: Vec<String>,
 }
 
-/// On which nodes the instances may run.
+impl InitdbSpec {
+    /// The role that owns the application's database.
+    pub fn owner(&self) -> &str {
+        self.owner.as_deref().unwrap_or(&self.database)
+    }
+}
+
+/// A key of a Secret in the same namespace. The Secret must name this database in its label
+/// `clustereddatabase.io/password-for`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PasswordSecretRef {
+    /// Name of the Secret.
+    pub name: String,
+    /// Key of the password; `password` if absent, as in a Secret of type `kubernetes.io/basic-auth`.
+    #[serde(default = "default_key")]
+    pub key: String,
+}
+
+impl ClusteredDatabaseSpec {
+    /// How a new, empty database is made.
+    pub fn initdb(&self) -> &InitdbSpec {
+        static DEFAULT: LazyLock<InitdbSpec> = LazyLock::new(InitdbSpec::default);
+        let given = self.bootstrap.as_ref().and_then(|bootstrap| bootstrap.initdb.as_ref());
+        given.unwrap_or(&DEFAULT)
+    }
+
+    /// The backup that the database is made from, if it is not a new one.
+    pub fn recovery(&self) -> Option<&RecoverySpec> {
+        self.bootstrap.as_ref()?.recovery.as_ref()
+    }
+
+    /// What the user wrote of it, to be changed.
+    pub fn initdb_mut(&mut self) -> Option<&mut InitdbSpec> {
+        self.bootstrap.as_mut()?.initdb.as_mut()
+    }
+}
+
+/// The archive of WAL. `archive_timeout` is 60 s in a database with an archive, unless `postgres.parameters` sets it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupSpec {
+    /// The object store.
+    pub store: StoreSpec,
+    /// When backups are taken by themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub schedules: Vec<BackupSchedule>,
+}
+
+/// Makes a DatabaseBackup at each of its times. One that was missed is caught up once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupSchedule {
+    /// Its name; the names of its DatabaseBackups are the database's, this and the time.
+    pub name: String,
+    /// The times, as in a crontab: minute, hour, day of the month, month, day of the week, such as `0 3 * * *`.
+    pub schedule: String,
+    /// Time zone of the times, such as `Europe/Berlin`; UTC if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// Take none until this is false again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// Take the first one at once.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub immediate: bool,
+}
+
+/// An object store: one of these.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StoreSpec {
+    /// A store with the interface of Amazon S3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3: Option<S3Store>,
+}
+
+/// A place in a store with the interface of Amazon S3. Under it, each database has a folder `<namespace>/<name>-<UID's first eight
+/// digits>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct S3Store {
+    /// Bucket and path in one: `s3://bucket/path`. Instead of `bucket` and `path`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub s3_path: Option<String>,
+    /// Name of the bucket. The operator does not make it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bucket: Option<String>,
+    /// Folder in the bucket; its top if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The region; `us-east-1` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Address of the store, such as `https://minio.storage.svc:9000`; Amazon's if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// How a bucket is named in requests; `Path` if absent and there is an `endpoint`, else `VirtualHost`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addressing: Option<S3Addressing>,
+    /// The Secret with `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and, if needed, `AWS_SESSION_TOKEN`, in the same namespace. If
+    /// absent, the pods' own identity is used (`serviceAccount.metadata`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret_ref: Option<SecretRef>,
+    /// The authority of the store's certificate (PEM), in the same namespace; the public ones if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_secret_ref: Option<AuthoritySecretRef>,
+}
+
+impl S3Store {
+    /// Bucket and path, however they are written.
+    pub fn location(&self) -> (&str, &str) {
+        match self.s3_path.as_deref().and_then(|whole| whole.strip_prefix("s3://")) {
+            Some(location) => location.split_once('/').unwrap_or((location, "")),
+            None => (
+                self.bucket.as_deref().unwrap_or_default(),
+                self.path.as_deref().unwrap_or_default(),
+            ),
+        }
+    }
+
+    /// How a bucket is named in requests.
+    pub fn addressing(&self) -> S3Addressing {
+        let usual = match self.endpoint {
+            Some(_) => S3Addressing::Path,
+            None => S3Addressing::VirtualHost,
+        };
+        self.addressing.unwrap_or(usual)
+    }
+}
+
+/// How a bucket is named in requests to a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum S3Addressing {
+    /// In the path: `https://store/bucket/object`.
+    Path,
+    /// In the host's name: `https://bucket.store/object`.
+    VirtualHost,
+}
+
+/// A Secret in the same namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretRef {
+    /// Name of the Secret.
+    pub name: String,
+}
+
+/// A key of a Secret in the same namespace, with the certificate of an authority.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthoritySecretRef {
+    /// Name of the Secret.
+    pub name: String,
+    /// Its key; `ca.crt` if absent.
+    #[serde(default = "default_authority_key")]
+    pub key: String,
+}
+
+fn default_authority_key() -> String {
+    "ca.crt".to_owned()
+}
+
+/// The nodes on which the instances may run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulingSpec {
@@ -283,18 +619,82 @@ pub struct SchedulingSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("default" = {}))]
     pub node_selector: BTreeMap<String, String>,
-    /// How to spread the instances; a soft spread over hosts and zones if absent.
+    /// How to spread the instances, as in a pod. If absent, a soft spread over hosts and zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topology_spread: Option<Vec<TopologySpreadConstraint>>,
+    pub topology_spread_constraints: Option<Vec<TopologySpreadConstraint>>,
     /// PriorityClass of the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
 }
 
-/// Labels and annotations for the instances' pods.
+/// The instances' ServiceAccount.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct PodMetadata {
+pub struct ServiceAccountSpec {
+    /// Labels and annotations of the ServiceAccount (such as those of a cloud's workload identity).
+    #[serde(default)]
+    pub metadata: MetadataTemplate,
+}
+
+/// The instances' pods.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodsSpec {
+    /// Labels and annotations of the pods.
+    #[serde(default)]
+    pub metadata: MetadataTemplate,
+}
+
+/// The Services that clients use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServicesSpec {
+    /// Service `<name>-rw`, which leads to the primary.
+    #[serde(default)]
+    pub read_write: ServiceTemplate,
+    /// Service `<name>-ro`, which leads to the standbys.
+    #[serde(default)]
+    pub read_only: ServiceTemplate,
+    /// Service `<name>-r`, which leads to all instances.
+    #[serde(default)]
+    pub read: ServiceTemplate,
+}
+
+/// What a Service for clients is to be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceTemplate {
+    /// From where the Service can be reached.
+    #[serde(default, rename = "type")]
+    pub kind: ServiceType,
+    /// Class of the load balancer, with the type `LoadBalancer`; the cluster's default one if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_balancer_class: Option<String>,
+    /// Ranges of addresses (CIDR) from which the load balancer lets clients in, with the type `LoadBalancer`; all if absent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
+    pub load_balancer_source_ranges: Vec<String>,
+    /// Labels and annotations of the Service.
+    #[serde(default)]
+    pub metadata: MetadataTemplate,
+}
+
+/// From where a Service can be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ServiceType {
+    /// From inside the cluster.
+    #[default]
+    ClusterIP,
+    /// Also by a port of each node.
+    NodePort,
+    /// Also by a load balancer outside the cluster.
+    LoadBalancer,
+}
+
+/// Labels and annotations for objects that the operator makes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MetadataTemplate {
     /// Additional labels.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("default" = {}))]
@@ -309,14 +709,13 @@ pub struct PodMetadata {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NetworkPolicySpec {
-    /// Whether the operator keeps a NetworkPolicy for the instances. It lets only them reach the peer port (8433).
+    /// Whether the operator keeps a NetworkPolicy for the instances. With `Managed` only the instances reach the peer port (8433).
     #[serde(default)]
     pub mode: NetworkPolicyMode,
-    /// Who may connect to PostgreSQL, as in `ingress.from` of a NetworkPolicy; everybody if absent, only the instances if
-    /// empty.
+    /// Clients of PostgreSQL, as in `ingress.from` of a NetworkPolicy: everybody if absent, only the instances if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clients: Option<Vec<NetworkPolicyPeer>>,
-    /// Who may read the metrics (port 8080), as in `ingress.from` of a NetworkPolicy; pods of the namespace `monitoring` if
+    /// Readers of the metrics (port 8080), as in `ingress.from` of a NetworkPolicy: pods of the namespace `monitoring` if
     /// absent, nobody if empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub monitoring: Option<Vec<NetworkPolicyPeer>>,
@@ -325,33 +724,11 @@ pub struct NetworkPolicySpec {
 /// Whether the operator keeps a NetworkPolicy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NetworkPolicyMode {
-    /// There is none, unless you make one yourself.
+    /// The operator makes none; you may make one yourself.
     #[default]
     Off,
     /// The operator makes a NetworkPolicy with the database's name, and repairs it.
     Managed,
-}
-
-/// What becomes of volumes that are no longer needed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumePolicy {
-    /// When the database is deleted.
-    #[serde(default)]
-    pub on_delete: VolumeFate,
-    /// When an instance is removed by lowering `replicas`.
-    #[serde(default)]
-    pub on_scale_down: VolumeFate,
-}
-
-/// What becomes of a volume claim.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum VolumeFate {
-    /// The claim, and the data on it, stay.
-    #[default]
-    Retain,
-    /// The claim is deleted.
-    Delete,
 }
 
 impl Default for PostgresSpec {
@@ -361,6 +738,10 @@ impl Default for PostgresSpec {
             major_version: default_major_version(),
             parameters: BTreeMap::new(),
             port: default_port(),
+            shared_preload_libraries: Vec::new(),
+            hba: Vec::new(),
+            image_pull_policy: ImagePullPolicy::default(),
+            image_pull_secrets: Vec::new(),
         }
     }
 }
@@ -369,11 +750,11 @@ impl Default for InitdbSpec {
     fn default() -> Self {
         Self {
             database: default_database(),
-            owner: default_database(),
-            password_secret: None,
+            owner: None,
+            password_secret_ref: None,
             data_checksums: true,
             locale: default_locale(),
-            post_init_sql: Vec::new(),
+            post_init_application_sql: Vec::new(),
         }
     }
 }
@@ -389,6 +770,9 @@ fn default_port() -> u16 {
 }
 fn default_database() -> String {
     "app".to_owned()
+}
+fn default_key() -> String {
+    "password".to_owned()
 }
 fn default_locale() -> String {
     "C.UTF-8".to_owned()

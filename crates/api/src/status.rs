@@ -1,22 +1,26 @@
-//! What the operator says about a database: to people, and to its agents.
+//! What the operator reports about a database: to people, and to its agents.
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::backup::{BackupTask, StoredBackup};
+use crate::durability::WantedDurability;
+use crate::operation::{DiscardQuarantined, Request};
+pub use crate::waiting::{LateObject, WaitActor, WaitReason, WaitingStatus};
 use crate::{Phase, moment};
 
-/// What is observed, decided and promised. Written by the operator alone.
+/// What the operator observes, decides and promises. Only the operator writes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusteredDatabaseStatus {
-    /// Where the database stands; a hint for people, never an authority.
+    /// State of the database; for people only, no program may rely on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// What is being done within the phase, in a word.
+    /// What the operator does within the phase, in a word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// What the next step waits for.
@@ -25,7 +29,7 @@ pub struct ClusteredDatabaseStatus {
     /// Why the phase is `Failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureStatus>,
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// How many instances exist.
@@ -35,7 +39,7 @@ pub struct ClusteredDatabaseStatus {
     #[serde(default)]
     pub ready_replicas: i32,
     /// Ready and wanted instances, such as `3/3`.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default, rename = "readySummary", skip_serializing_if = "String::is_empty")]
     pub ready: String,
     /// Label selector of the instances' pods, for the scale subresource.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -46,29 +50,44 @@ pub struct ClusteredDatabaseStatus {
     /// PostgreSQL timeline of the primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeline: Option<u32>,
-    /// How many times the lease has changed hands.
+    /// The epoch of the Lease, a counter that never falls; each take of the lease raises it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
     /// Version of the running PostgreSQL, such as `17.6`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "postgresVersion", skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// System identifier of the data; recorded once, never changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_identifier: Option<String>,
-    /// What is promised right now about acknowledged writes.
+    /// What is guaranteed at the moment about acknowledged writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durability: Option<DurabilityStatus>,
-    /// Conditions, each computed from what is observed alone.
+    /// The Secret with all that an application needs to connect, as the Service Binding specification has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<Binding>,
+    /// The archive of WAL, if `spec.backup` asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupStatus>,
+    /// Conditions, each computed only from what is observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The instances, by pod name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    /// The instances.
+    #[serde(
+        default,
+        rename = "instances",
+        skip_serializing_if = "BTreeMap::is_empty",
+        with = "by_name"
+    )]
+    #[schemars(
+        with = "Vec<InstanceStatus>",
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
     pub members: BTreeMap<String, MemberStatus>,
     /// The last 20 changes of phase, newest last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<Transition>,
-    /// What the operator allows its agents to do now.
+    /// What the operator asks of its agents. `bootstrap` and `restart` name a UID, and only the agent with that UID acts.
     #[serde(default)]
     pub intent: Intent,
     /// What the operator must remember because it cannot be observed again.
@@ -76,26 +95,89 @@ pub struct ClusteredDatabaseStatus {
     pub memo: Memo,
 }
 
-/// What the next step waits for.
+/// A Secret that an application is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct WaitingStatus {
-    /// The unmet condition, naming the object it is about.
-    #[serde(rename = "for")]
-    pub what: String,
-    /// Since when.
-    #[serde(deserialize_with = "moment::deserialize")]
-    pub since: DateTime<Utc>,
-    /// Who or what can end the wait.
-    pub who_can_end_it: String,
-    /// When the operator does something else; or, where only others can end the wait, when the condition `Progressing`
-    /// turns `False` with reason `DeadlineExceeded`.
+pub struct Binding {
+    /// Name of the Secret, in the namespace of the database.
+    pub name: String,
+}
+
+/// What is known of the archive of WAL.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupStatus {
+    /// The archive of WAL.
+    #[serde(default)]
+    pub archive: ArchiveStatus,
+    /// The backup that the primary takes, or has taken last. While files are copied this is brought up to date once a minute.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<BackupTask>,
+    /// The last backup that was completed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_backup: Option<StoredBackup>,
+    /// When a schedule takes the next one.
     #[serde(
         default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "moment::deserialize_optional"
+        deserialize_with = "moment::deserialize_optional",
+        skip_serializing_if = "Option::is_none"
     )]
-    pub deadline: Option<DateTime<Utc>>,
+    pub next_backup_time: Option<DateTime<Utc>>,
+}
+
+/// The last run of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduledRun {
+    /// Its time.
+    #[serde(deserialize_with = "moment::deserialize")]
+    pub time: DateTime<Utc>,
+    /// Name of the DatabaseBackup that is being made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub making: Option<String>,
+}
+
+/// How far the archive of WAL is complete. Under writes it is brought up to date once a minute; the Lease has the present state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ArchiveStatus {
+    /// Whether the store itself refuses to write an object twice; absent until that was tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<ArchiveFence>,
+    /// All WAL before this position is archived; absent until something was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived_up_to: Option<ArchivedUpTo>,
+    /// How many bytes of complete WAL wait for the archive.
+    #[serde(default)]
+    pub waiting_bytes: u64,
+    /// How many segments were given up lest a volume fill, since the primary's agent started. The archive has a gap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up_segments: Option<u64>,
+    /// Why nothing is archived at present, in the store's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// Whether a store refuses to write an object twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ArchiveFence {
+    /// It does, however many write at once: nobody can replace what is archived.
+    Enforced,
+    /// It does not. Each write looks first whether the object is there, and reads it back.
+    BestEffort,
+}
+
+/// A position in the archived WAL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ArchivedUpTo {
+    /// PostgreSQL timeline.
+    pub timeline: u32,
+    /// Position in the WAL, such as `16/B3000000`.
+    pub lsn: String,
+    /// When the operator saw that.
+    #[serde(deserialize_with = "moment::deserialize")]
+    pub time: DateTime<Utc>,
 }
 
 /// Why a database cannot go on.
@@ -119,21 +201,34 @@ pub enum FailureReason {
     ImageCannotRun,
     /// A resource quota refuses an object.
     QuotaExceeded,
-    /// An object with a name that we need belongs to somebody else.
+    /// An object that belongs to somebody else has the name of one that the operator needs.
     ForeignObject,
-    /// Making the first database failed (such as an error in `postInitSql`).
+    /// What `spec.bootstrap.volumes` asks for is not there, or does not fit the spec.
+    NothingToAdopt,
+    /// The first database could not be made (for instance because of an error in `postInitApplicationSQL`).
     BootstrapFailed,
-    /// An object that cannot be made again with the same content (the authority, the application's credentials, the
-    /// Lease) is gone.
+    /// An object is gone that nobody can make again with the same content: the authority, the application's credentials or
+    /// the Lease.
     PartLost,
 }
 
-/// What is promised about acknowledged writes.
+/// What is guaranteed about acknowledged writes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DurabilityStatus {
     /// The mode in force.
     pub mode: DurabilityMode,
+    /// For how many standbys commits wait.
+    #[serde(default)]
+    pub synchronous_standbys: u32,
+    /// How many bytes of WAL with acknowledged commits can be lost at most by as many failures as the mode allows for, without
+    /// the user's consent. Absent if there is no bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_loss_bytes: Option<u64>,
+    /// How long writes stop, as a rule, when the primary is lost now. Absent if that is not known: while no primary serves, or
+    /// with one instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_recovery_milliseconds: Option<u64>,
     /// What can be lost when the primary is lost, in words.
     pub loss_bound: String,
     /// How long writes stop when the primary is lost, in words.
@@ -146,26 +241,26 @@ pub enum DurabilityMode {
     /// When it is on the primary's disk.
     #[default]
     Async,
-    /// When it is on the disks of the primary and of as many standbys as are wanted, or of those that there are.
+    /// When it is also on the disks of `synchronousStandbys` standbys, or of fewer while fewer are there.
     Preferred,
-    /// When it is on the disks of the primary and of as many standbys as are wanted; without them, commits wait.
+    /// As `Preferred`, but with fewer standbys commits wait.
     Required,
 }
 
-/// One instance, as far as the operator knows it.
+/// What the operator knows of one instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MemberStatus {
     /// UID of its pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "podUID", skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
     /// UID of its data claim.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "claimUID", skip_serializing_if = "Option::is_none")]
     pub claim_uid: Option<String>,
     /// Identity of the data on its volume; also its replication role and slot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "memberID", skip_serializing_if = "Option::is_none")]
     pub member_id: Option<String>,
-    /// What it is now.
+    /// Its present role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<MemberRole>,
     /// Whether it serves in its role.
@@ -174,7 +269,7 @@ pub struct MemberStatus {
     /// Its replication certificate (PEM), signed by the cluster's authority for the key that its agent made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
-    /// The public key that the certificate speaks for (SubjectPublicKeyInfo, DER, base64).
+    /// The public key that the certificate certifies (SubjectPublicKeyInfo, DER, base64).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certified_key: Option<String>,
     /// Version of its agent.
@@ -182,7 +277,36 @@ pub struct MemberStatus {
     pub agent_version: Option<String>,
 }
 
-/// What an instance is.
+/// One instance, in the list of all.
+#[derive(Serialize, Deserialize, JsonSchema)]
+struct InstanceStatus {
+    /// Name of its pod.
+    name: String,
+    #[serde(flatten)]
+    status: MemberStatus,
+}
+
+/// A map as a list, whose entries have their keys as names.
+mod by_name {
+    use super::{BTreeMap, Deserialize, Deserializer, InstanceStatus, MemberStatus, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<String, MemberStatus>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map.iter().map(|(name, status)| InstanceStatus {
+            name: name.clone(),
+            status: status.clone(),
+        }))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, MemberStatus>, D::Error> {
+        let list: Vec<InstanceStatus> = Vec::deserialize(from)?;
+        Ok(list
+            .into_iter()
+            .map(|instance| (instance.name, instance.status))
+            .collect())
+    }
+}
+
+/// Role of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum MemberRole {
     /// Holds the lease and accepts writes.
@@ -201,52 +325,65 @@ pub struct Transition {
     /// The phase after.
     pub to: Phase,
     /// Why.
+    #[serde(rename = "message")]
     pub because: String,
     /// When.
-    #[serde(deserialize_with = "moment::deserialize")]
+    #[serde(rename = "time", deserialize_with = "moment::deserialize")]
     pub at: DateTime<Utc>,
 }
 
-/// What the operator allows its agents to do. An agent acts on it only if the named UIDs are its own.
+/// What the operator asks of its agents. `bootstrap` and `restart` name a UID, and only the agent with that UID acts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Intent {
-    /// Who may make the first database. Given to one data claim, and moved only if that claim is gone and no system
-    /// identifier was ever recorded.
+    /// The data claim on which the first database may be made. It moves to another claim only if that claim is gone and no
+    /// system identifier was ever recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<BootstrapGrant>,
-    /// Which instance may restart PostgreSQL in place now, to take up changed parameters.
+    /// The instance that may now restart PostgreSQL in place, to take up changed parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<RestartPermit>,
-    /// Who is to be the primary: the holder hands the lease over to this pod once it streams and has caught up.
+    /// The wanted primary: the holder hands the lease over to this pod once it streams and has caught up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary: Option<String>,
-    /// Others wait for that (the present primary's node is being drained): it is not put off because that pod has much WAL to
-    /// replay.
+    /// The switchover is urgent (the present primary's node is being drained): the holder does not wait until that pod has
+    /// replayed much WAL.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub urgent: bool,
+    /// The epoch of the Lease in which the user accepts the loss of what missing instances have: in this one, and in no other, the
+    /// others may elect a primary without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accept_loss: Option<u64>,
+    /// Quarantined data that the user has ordered to be removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discard: Option<DiscardQuarantined>,
+    /// UID of the DatabaseBackup that the primary is to take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
     /// All instances stop cleanly (standbys last) and stay stopped: the database is being deleted, or is to hibernate.
     #[serde(default)]
     pub stop: bool,
 }
 
-/// Leave to make the first database.
+/// The grant to make the first database.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapGrant {
     /// The pod whose agent runs initdb.
     pub pod: String,
     /// UID of the data claim that the database is made on.
+    #[serde(rename = "claimUID")]
     pub claim_uid: String,
 }
 
-/// Leave to restart PostgreSQL in place.
+/// The permit to restart PostgreSQL in place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RestartPermit {
     /// The pod.
     pub pod: String,
     /// UID of the pod.
+    #[serde(rename = "podUID")]
     pub pod_uid: String,
     /// Hash of the settings for which it restarts (`MemberReport::settings` of crate `machine`).
     pub settings: String,
@@ -263,6 +400,9 @@ pub struct Memo {
         deserialize_with = "moment::deserialize_optional"
     )]
     pub phase_since: Option<DateTime<Utc>>,
+    /// UID of the deleted ClusteredDatabase whose volumes this one takes over (`spec.bootstrap.volumes`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted: Option<String>,
     /// The Lease was made; a missing Lease is from now on a fault and never made again silently.
     #[serde(default)]
     pub lease_made: bool,
@@ -275,33 +415,50 @@ pub struct Memo {
     /// The switchover that was asked for last, until the primary is where it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switchover: Option<SwitchoverMemo>,
-    /// The switchover that an operation asked for last, and what came of it:
-    /// the same request is not acted upon again.
+    /// What an operation asked for last, and what came of it: the same request is not acted upon again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub request: Option<SwitchoverRequest>,
-    /// When the present leave to restart (`intent.restart`) was given.
+    pub request: Option<NotedRequest>,
+    /// UID of the operation that asked last for a restart of all instances: pods are made with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted_by: Option<String>,
+    /// When the present permit to restart (`intent.restart`) was given.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "moment::deserialize_optional"
     )]
     pub restart_since: Option<DateTime<Utc>>,
-    /// All instances were told to stop for `spec.hibernated` while this epoch was the last, and need not any more; until a
-    /// primary of a later epoch serves: it is not lost, it was put down on purpose.
+    /// The epoch in which all instances stopped for `spec.hibernated`. It stays after waking until a primary of a later epoch
+    /// serves: until then the database is not failing over, because it was stopped on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub put_down: Option<u64>,
-    /// Pods that have, or were about to get, a WAL volume: what is on their data volumes may need it. While one is named
-    /// here `spec.storage.wal` cannot be taken away.
+    /// Pods that have, or were about to get, a WAL volume: the data on their data volumes may need it. While this list has a
+    /// pod, `spec.storage.wal` cannot be removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wal_volumes: Vec<String>,
-    /// Sizes that `spec.storage` may go back to, though volumes cannot shrink: no claim has got more, because Kubernetes
-    /// refuses it. Absent where nothing is refused, or some claim has what the spec asks for.
+    /// Sizes that `spec.storage` may go back to, although volumes cannot shrink: Kubernetes refuses a larger size for all
+    /// claims. Absent if nothing is refused, or if some claim has the size of the spec.
     #[serde(default, skip_serializing_if = "GrantedStorage::is_empty")]
     pub granted: GrantedStorage,
-    /// Which image instances run. The operator's default stays what it was here, until `spec.postgres` or an order
-    /// (annotation `clustereddatabase.io/take-image`) changes it.
+    /// What commits wait for, as `spec.durability` last asked for it, or as the default was when the database was made.
+    /// A field that `spec.durability` leaves out stays as it is here, whatever `spec.replicas` is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durability: Option<WantedDurability>,
+    /// Which image instances run. The operator's default stays what it was here, until `spec.postgres` or an
+    /// operation (`takeImage`) changes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<ChosenImage>,
+    /// Objects that are waited for at the same time, each since when: one that comes and goes does not postpone the
+    /// deadline of another.
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "crate::waiting::known_late"
+    )]
+    pub late: Vec<LateObject>,
+    /// The last run of each of `spec.backup.schedules`, by its name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub schedules: BTreeMap<String, ScheduledRun>,
 }
 
 /// An image with PostgreSQL, and how it was chosen.
@@ -336,12 +493,13 @@ impl GrantedStorage {
     }
 }
 
-/// A switchover that the user asked for.
+/// What an operation asked for, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct SwitchoverRequest {
-    /// The annotation's value (its first 128 bytes).
-    pub value: String,
+pub struct NotedRequest {
+    /// The request.
+    #[serde(flatten)]
+    pub request: Request,
     /// When it was seen first.
     #[serde(deserialize_with = "moment::deserialize")]
     pub since: DateTime<Utc>,
@@ -353,12 +511,12 @@ pub struct SwitchoverRequest {
     pub message: Option<String>,
 }
 
-/// What came of a switchover that the user asked for.
+/// What came of what an operation asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RequestOutcome {
-    /// The named instance is the primary.
+    /// It is done.
     Done,
-    /// It could not be, or did not take over in time.
+    /// It could not be done, or not in time.
     GivenUp,
 }
 

@@ -50,6 +50,13 @@ fn examples_are_good() {
     }
     assert_eq!(
         names.iter().map(String::as_str).collect::<Vec<_>>(),
-        ["durability", "fast-failover", "minimal", "production", "user-password"]
+        [
+            "archive",
+            "durability",
+            "fast-failover",
+            "minimal",
+            "production",
+            "user-password"
+        ]
     );
 }

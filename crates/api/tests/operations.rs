@@ -19,6 +19,19 @@ fn cel(schema: &Value, spec: &Value, old: Option<&Value>) -> Vec<String> {
 }
 
 #[test]
+fn a_text_has_the_same_bound_in_both_languages() {
+    let schema = schema();
+    for (length, holds) in [(63, true), (64, false)] {
+        let to = format!("shop-{}", "1".repeat(length - 5));
+        let spec = json!({"clusterRef": {"name": "shop"}, "switchover": {"to": to}});
+        let bound = schema["properties"]["spec"]["properties"]["switchover"]["properties"]["to"]["maxLength"].as_u64();
+        assert_eq!(bound.unwrap() >= to.len() as u64, holds);
+        let read = serde_json::from_value::<ClusteredDatabaseOperationSpec>(spec).unwrap();
+        assert_eq!(refusal(&read, None).is_none(), holds);
+    }
+}
+
+#[test]
 fn each_rule_refuses_what_it_is_for_in_both_languages() {
     let schema = schema();
     let to = |cluster: &str, to: &str| json!({"clusterRef": {"name": cluster}, "switchover": {"to": to}});
@@ -27,6 +40,13 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
         spec["cancel"] = json!(cancel);
         spec
     };
+    let image = |image: &str| json!({"clusterRef": {"name": "shop"}, "takeImage": {"image": image}});
+    let mut both = image("a:1");
+    both["switchover"] = json!({"to": "shop-1"});
+    let restart = json!({"clusterRef": {"name": "shop"}, "restart": {}});
+    let accept = |epoch: u64| json!({"clusterRef": {"name": "shop"}, "acceptLoss": {"epoch": epoch}});
+    let discard = |instance: &str, name: &str| json!({"clusterRef": {"name": "shop"}, "discardQuarantined": {"instance": instance, "name": name}});
+    let lease = json!({"clusterRef": {"name": "shop"}, "recreateLease": {}});
     let nothing = json!({"clusterRef": {"name": "shop"}});
     let good = to("shop", "shop-1");
     let table = [
@@ -34,7 +54,7 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
         (cancelled(true), Some(good.clone()), ""),
         (cancelled(true), Some(cancelled(false)), ""),
         (good.clone(), Some(cancelled(false)), ""),
-        (nothing.clone(), None, "add switchover"),
+        (nothing.clone(), None, "one thing only"),
         (to("shop", "other-1"), None, "must name an instance of the cluster"),
         (
             to("shop", "shop-2"),
@@ -47,6 +67,33 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
             "make another one, and set cancel",
         ),
         (good, Some(cancelled(true)), "stays so"),
+        (image("a:1"), None, ""),
+        (image("a:1"), Some(image("a:1")), ""),
+        (image("a:2"), Some(image("a:1")), "make another one, and set cancel"),
+        (
+            image("a:1"),
+            Some(to("shop", "shop-1")),
+            "make another one, and set cancel",
+        ),
+        (both, None, "one thing only"),
+        (restart.clone(), None, ""),
+        (restart.clone(), Some(restart.clone()), ""),
+        (restart, Some(image("a:1")), "make another one, and set cancel"),
+        (discard("shop-1", "a"), None, ""),
+        (discard("shop-1", "a"), Some(discard("shop-1", "a")), ""),
+        (
+            discard("shop-1", "b"),
+            Some(discard("shop-1", "a")),
+            "make another one, and set cancel",
+        ),
+        (discard("other-1", "a"), None, "must name an instance of the cluster"),
+        (lease.clone(), None, ""),
+        (lease.clone(), Some(lease.clone()), ""),
+        (lease, Some(image("a:1")), "make another one, and set cancel"),
+        (accept(7), None, ""),
+        (accept(7), Some(accept(7)), ""),
+        (accept(8), Some(accept(7)), "make another one, and set cancel"),
+        (accept(0), None, "must be the epoch of the database's Lease"),
     ];
     for (new, old, expected) in table {
         let read = |spec: &Value| serde_json::from_value::<ClusteredDatabaseOperationSpec>(spec.clone()).unwrap();

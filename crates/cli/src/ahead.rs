@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machine::cluster::{Action, ApplyHow, ChildKind, ChildState, Decision, Known, StatusChange};
+use machine::cluster::{Action, ApplyHow, Cluster, Decision, Known, OwnedObject, OwnedState, StatusChange};
+use machine::reconcile::{Effect, Next, Pass};
 
 use crate::look::Look;
 use crate::words;
@@ -14,14 +15,26 @@ const MOST: usize = 64;
 /// that is made). The look is left as it is then.
 pub fn decisions(look: &mut Look) -> Vec<Decision> {
     let mut decisions: Vec<Decision> = Vec::new();
+    let mut pass = Pass::default();
     while decisions.len() < MOST {
         let decision = look.decide();
         let again = decisions.last().is_some_and(|last| last.action == decision.action);
-        let goes_on = !again && carry_out(look, &decision);
+        let status = look.status_after(&decision, &certificates(&decision));
+        let next = pass.next::<Cluster>(&look.observed, &look.status(), &status, &decision, look.now);
+        let goes_on = match next {
+            Next::WriteStatus => true,
+            Next::Confirm | Next::Perform => carry_out(look, &decision.action),
+            Next::Sleep(_) => false,
+        };
+        look.db.status = Some(status);
+        if next == Next::WriteStatus && !decision.action.writes_status() {
+            // The action itself comes next.
+            continue;
+        }
         if !again {
             decisions.push(decision);
         }
-        if !goes_on {
+        if again || !goes_on {
             break;
         }
     }
@@ -43,17 +56,17 @@ pub fn steps(decisions: &[Decision], name: &str) -> Vec<crate::plan::Step> {
     .collect()
 }
 
-/// Puts the outcome of a decision into the look; false if it is not known.
-fn carry_out(look: &mut Look, decision: &Decision) -> bool {
-    let known = match &decision.action {
+/// Puts the outcome of an action into the look; false if it is not known.
+fn carry_out(look: &mut Look, action: &Action) -> bool {
+    match action {
         Action::Apply(apply) => {
             let uid = match look.observed.children[apply.kind].get() {
-                Some(ChildState::Current { uid } | ChildState::Drifted { uid, .. }) => uid.clone(),
+                Some(OwnedState::Current { uid } | OwnedState::Drifted { uid, .. }) => uid.clone(),
                 _ => String::new(),
             };
             let changed = matches!(apply.how, ApplyHow::Change(_)) && !uid.is_empty();
-            look.observed.children[apply.kind] = Known::Known(ChildState::Current { uid });
-            if let (ChildKind::StatefulSet, Some(set), Some(replicas)) =
+            look.observed.children[apply.kind] = Known::Known(OwnedState::Current { uid });
+            if let (OwnedObject::StatefulSet, Some(set), Some(replicas)) =
                 (apply.kind, &mut look.observed.stateful_set, apply.replicas)
             {
                 set.replicas = replicas;
@@ -67,12 +80,8 @@ fn carry_out(look: &mut Look, decision: &Decision) -> bool {
             let found = pods.iter_mut().find(|found| found.uid == pod.uid());
             found.map(|found| found.role = Some((*role).to_owned())).is_some()
         }
-        Action::WriteStatus(_) => true,
         _ => false,
-    };
-    let status = look.status_after(decision, &certificates(decision));
-    look.db.status = Some(status);
-    known
+    }
 }
 
 /// A certificate for each key that is signed; nobody reads it here.

@@ -9,7 +9,7 @@ use crate::cluster::Place;
 use crate::kubectl::LogFlags;
 use crate::what_if::Loss;
 
-/// Says what a highly available PostgreSQL database is doing, why, and what a change would do.
+/// Shows what a highly available PostgreSQL database does, why, and what a change would do.
 ///
 /// The exit code is 0 on success and 1 after an error; `plan`, `replay` and `upgrade-preview` have more.
 #[derive(Clone, Debug, Parser)]
@@ -26,13 +26,18 @@ pub struct Arguments {
 /// What to do.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Where the database stands, and each of its instances.
+    /// The state of the database and of each of its instances, the verdict first. Without a name: all databases, the worst first.
     Status {
-        /// Which database, from where, and how to show it.
+        /// The database; all of the namespace if absent.
+        name: Option<String>,
+        /// All databases of all namespaces.
+        #[arg(short = 'A', long, conflicts_with = "name")]
+        all_namespaces: bool,
+        /// From where, and how to show it.
         #[command(flatten)]
-        view: View,
+        source: Source,
         /// Show it again whenever it changes, until interrupted.
-        #[arg(short, long, conflicts_with = "file")]
+        #[arg(short, long, conflicts_with = "file", requires = "name")]
         watch: bool,
     },
     /// The rule that decides about the database now, what it waits for, and who can end that.
@@ -41,7 +46,7 @@ pub enum Command {
         #[command(flatten)]
         view: View,
     },
-    /// The phases that it went through, how long each took, and its events.
+    /// Its phases, how long each took, and its events.
     History {
         /// Which database, from where, and how to show it.
         #[command(flatten)]
@@ -58,7 +63,7 @@ pub enum Command {
         #[arg(short = 'f', long = "filename", value_name = "NEW.yaml")]
         new: PathBuf,
     },
-    /// What the loss of something would mean now: whether commits go on, who may be elected, what can be lost.
+    /// What the loss of something would mean now: whether commits continue, which instances may be elected, what can be lost.
     WhatIf {
         /// Which database, from where, and how to show it.
         #[command(flatten)]
@@ -67,7 +72,7 @@ pub enum Command {
         #[arg(long, value_name = "WHAT")]
         lose: Loss,
     },
-    /// Write down what the operator has decided about the database, with all that it decided upon.
+    /// Write the operator's decisions about the database to a file, with everything that they were based on.
     Record {
         /// The database.
         name: String,
@@ -75,17 +80,17 @@ pub enum Command {
         #[arg(short, long)]
         output: Option<PathBuf>,
     },
-    /// Make recorded decisions again, by this program's version of the operator, and show which are other ones.
+    /// Make recorded decisions again, with this program's version of the operator, and show which differ.
     ///
     /// The exit code is 0 if all are as recorded, 2 if some are not, 1 after an error.
     Replay {
-        /// What `record` wrote.
+        /// The file that `record` wrote.
         file: PathBuf,
         /// How to show it.
         #[arg(short, long, value_enum, default_value_t = Format::Text)]
         output: Format,
     },
-    /// What the operator of this program's version would do about databases that run. Nothing is changed.
+    /// What the operator of this program's version would do about running databases. Nothing is changed.
     ///
     /// The exit code is 0 if nothing would change, 2 if something would, 1 after an error.
     UpgradePreview {
@@ -103,26 +108,78 @@ pub enum Command {
     },
     /// Move the primary to an instance, once, by a switchover.
     Promote(Instance),
+    /// Take the operator's present default image of PostgreSQL. All pods are replaced, one at a time.
+    TakeImage {
+        /// The database.
+        name: String,
+        /// The default image, as the condition `OtherDefaultImage` names it.
+        image: String,
+    },
+    /// Let the instances that are left elect a primary without those that are lost for good. Commits that only the lost ones have
+    /// are lost with them. First make sure that the last primary's node is off.
+    AcceptLoss {
+        /// The database.
+        name: String,
+        /// The epoch of its Lease, as `status` and `why` name it: the loss is accepted in this one alone.
+        epoch: u64,
+    },
+    /// Remove data that an instance has quarantined (condition `DataSetAside`). It may have commits that no other has.
+    DiscardQuarantined {
+        /// Which instance.
+        #[command(flatten)]
+        of: Instance,
+        /// The data's name, as the condition says it.
+        data: String,
+    },
+    /// Make the database's Lease again, which is lost, for the instance that held it last. First make sure that no other one can
+    /// have been promoted since.
+    RecreateLease(Name),
+    /// Take a backup now.
+    Backup(Name),
+    /// The backups of a database, or of all in the namespace.
+    Backups {
+        /// The database.
+        name: Option<String>,
+        /// How to show them.
+        #[arg(short, long, value_enum, default_value_t = Format::Text)]
+        output: Format,
+    },
+    /// Make a new database from the backups of one that is there, as it was at some time.
+    Recover {
+        /// The database whose backups are used. It is not changed.
+        name: String,
+        /// The name of the new database.
+        new: String,
+        /// The time, such as `2026-11-24T23:05:01Z` or `"10 minutes ago"`; the end of the archived WAL if absent.
+        #[arg(long, value_name = "TIME")]
+        to: Option<String>,
+        /// The backup's name in the store, as `backups` shows it; the last one before the time if absent.
+        #[arg(long)]
+        backup: Option<String>,
+        /// Print what would be made, and make nothing.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Stop an instance's PostgreSQL cleanly and keep it stopped; its pod and volume stay.
     Fence(Instance),
-    /// Let a fenced instance run again.
+    /// Start a fenced instance again.
     Unfence(Instance),
     /// Replace all instances' pods, one at a time: standbys first, then the primary after a switchover.
     Restart(Name),
-    /// Stop the whole database cleanly and take its pods away; the volumes stay.
+    /// Stop the whole database cleanly and delete its pods; the volumes stay.
     Hibernate(Name),
     /// Bring a hibernated database back.
     Wake(Name),
-    /// Let the operator change nothing any more. The database goes on, and its agents still fail over.
+    /// Stop all changes by the operator. The database keeps running, and its agents still fail over.
     Pause(Name),
-    /// Let the operator go on.
+    /// Allow the operator's changes again.
     Resume(Name),
     /// psql in the pod of the present primary (by the Lease), as superuser in the application's database.
     Psql {
         /// The database.
         name: String,
-        /// Schemas in which names are looked for that name none. Whoever may create objects in one of them can have their own
-        /// code run by the superuser.
+        /// Schemas in which psql looks for names without a schema. A user who may create objects in one of them can make the
+        /// superuser run code of theirs.
         #[arg(long, value_name = "SCHEMAS", default_value = "pg_catalog")]
         search_path: String,
         /// psql's own arguments.
@@ -133,11 +190,11 @@ pub enum Command {
     Logs {
         /// The database.
         name: String,
-        /// Which lines.
+        /// Which lines to show.
         #[command(flatten)]
         flags: LogFlags,
     },
-    /// Write what helps to understand the database into one archive, without secrets.
+    /// Write one archive that helps to understand the database, without secrets.
     Report {
         /// The database.
         name: String,
@@ -168,11 +225,19 @@ pub struct Instance {
     pub instance: String,
 }
 
-/// Which database is shown, and how.
+/// Which database to show, and how.
 #[derive(Clone, Debug, Args)]
 pub struct View {
     /// The database.
     pub name: String,
+    /// From where, and how to show it.
+    #[command(flatten)]
+    pub source: Source,
+}
+
+/// Where to read what is shown, and how to show it.
+#[derive(Clone, Debug, Args)]
+pub struct Source {
     /// Read this file instead of a cluster: YAML of the objects, a directory of such files, or the archive of `report`.
     #[arg(short = 'F', long, value_name = "PATH")]
     pub file: Option<PathBuf>,
@@ -181,7 +246,7 @@ pub struct View {
     pub output: Format,
 }
 
-/// How a page is shown.
+/// How to show a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
     /// For people.

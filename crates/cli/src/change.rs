@@ -2,18 +2,18 @@
 
 use anyhow::{Result, bail};
 use api::names::Names;
-use api::operation::{ClusterReference, ClusteredDatabaseOperationSpec, Switchover};
-use api::spec::PrimaryUpdates;
+use api::operation::{
+    AcceptLoss, Action, ClusterReference, ClusteredDatabaseOperationSpec, DiscardQuarantined, RecreateLease, Restart,
+    Switchover, TakeImage,
+};
+use api::spec::PrimaryUpdatePolicy;
 use api::{ClusteredDatabase, ClusteredDatabaseOperation};
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
-
-/// The annotation of pods that `kubectl rollout restart` sets as well: another value of it makes another template.
-const RESTARTED: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// The name of this program in `managedFields`.
 const MANAGER: &str = "kubectl-cdb";
@@ -23,6 +23,14 @@ const MANAGER: &str = "kubectl-cdb";
 pub enum Wish<'a> {
     /// This instance is to become the primary now.
     Promote(&'a str),
+    /// The operator's default image is to be taken, which this is.
+    TakeImage(&'a str),
+    /// The loss of what missing instances have is accepted, in this epoch of the Lease.
+    AcceptLoss(u64),
+    /// The lost Lease is to be made again.
+    RecreateLease,
+    /// This instance is to remove the quarantined data of this name.
+    DiscardQuarantined(&'a str, &'a str),
     /// This instance's PostgreSQL is to be stopped, and to stay so.
     Fence(&'a str),
     /// It may run again.
@@ -59,18 +67,44 @@ pub fn change(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Res
             if primary == Some(instance) {
                 return Ok((None, format!("{instance} is the primary already")));
             }
-            let preferred = db.spec.primary.preferred();
+            let preferred = db.spec.primary.prefer.as_deref();
             if let Some(preferred) = preferred.filter(|preferred| *preferred != instance) {
                 bail!(
                     "spec.primary.prefer of {name} is {preferred}, and would bring the primary back: change or remove that instead"
                 );
             }
-            let operation = switchover(db, instance, now);
+            let to = instance.to_owned();
+            let asked = operation(db, instance, Action::Switchover(Switchover { to }), now);
+            Ok(ask(asked, &format!("{instance} is asked to take over as the primary")))
+        }
+        Wish::TakeImage(image) => {
+            if let Some(named) = &db.spec.postgres.image {
+                bail!("spec.postgres.image of {name} names {named}: change or remove that instead")
+            }
+            let image = image.to_owned();
+            let told = format!("{name} is asked to run {image}: {}", restarted(db));
+            let action = Action::TakeImage(TakeImage { image });
+            Ok(ask(operation(db, &format!("{name}-image"), action, now), &told))
+        }
+        Wish::AcceptLoss(epoch) => {
             let told = format!(
-                "{instance} is asked to take over as the primary, by operation {}: {see}",
-                operation.name_any()
+                "the loss of what the missing instances of {name} have is accepted in epoch {epoch}: those that are left may \
+                 elect a primary without them"
             );
-            Ok((Some(Change::Make(Box::new(operation))), told))
+            let action = Action::AcceptLoss(AcceptLoss { epoch });
+            Ok(ask(operation(db, &format!("{name}-loss"), action, now), &told))
+        }
+        Wish::DiscardQuarantined(instance, quarantined) => {
+            let told = format!("{instance} is to remove {quarantined}, which nobody can bring back");
+            let (instance, name) = (instance.to_owned(), quarantined.to_owned());
+            let asked = format!("{instance}-discard");
+            let action = Action::DiscardQuarantined(DiscardQuarantined { instance, name });
+            Ok(ask(operation(db, &asked, action, now), &told))
+        }
+        Wish::RecreateLease => {
+            let told = format!("Lease {name} is to be made again, for the instance that held it last");
+            let action = Action::RecreateLease(RecreateLease {});
+            Ok(ask(operation(db, &format!("{name}-lease"), action, now), &told))
         }
         Wish::Fence(instance) => {
             exists(db, instance)?;
@@ -102,9 +136,8 @@ pub fn change(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Res
             bail!("{name} is hibernated and has no pods: `kubectl cdb wake {name}` starts new ones")
         }
         Wish::Restart => {
-            let at = now.to_rfc3339_opts(SecondsFormat::Secs, true);
-            let annotations = json!({"spec": {"podMetadata": {"annotations": {RESTARTED: at}}}});
-            Ok((patch(annotations), format!("{}: {see}", restarted(db))))
+            let asked = operation(db, &format!("{name}-restart"), Action::Restart(Restart {}), now);
+            Ok(ask(asked, &restarted(db)))
         }
         Wish::Pause(pause) if db.spec.paused == pause => {
             let state = if pause { "paused" } else { "not paused" };
@@ -133,16 +166,21 @@ pub fn change(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Res
     }
 }
 
-/// An operation that makes `instance` the primary. It goes with its database.
-fn switchover(db: &ClusteredDatabase, instance: &str, now: DateTime<Utc>) -> ClusteredDatabaseOperation {
+/// An operation is to be made, and what to tell of it.
+fn ask(operation: ClusteredDatabaseOperation, told: &str) -> (Option<Change>, String) {
+    let name = operation.name_any();
+    let told = format!("{told}, by operation {name}: see `kubectl get cdbop {name} --watch`");
+    (Some(Change::Make(Box::new(operation))), told)
+}
+
+/// An operation that does this, whose name begins so. It goes with its database.
+fn operation(db: &ClusteredDatabase, name: &str, action: Action, now: DateTime<Utc>) -> ClusteredDatabaseOperation {
     let spec = ClusteredDatabaseOperationSpec {
         cluster_ref: ClusterReference { name: db.name_any() },
-        switchover: Some(Switchover {
-            to: instance.to_owned(),
-        }),
+        actions: action.into(),
         cancel: false,
     };
-    let name = format!("{instance}-{}", now.format("%Y%m%d%H%M%S"));
+    let name = format!("{name}-{}", now.format("%Y%m%d%H%M%S"));
     let mut operation = ClusteredDatabaseOperation::new(&name, spec);
     operation.metadata.owner_references = db.owner_ref(&()).map(|owner| vec![owner]);
     operation
@@ -151,17 +189,17 @@ fn switchover(db: &ClusteredDatabase, instance: &str, now: DateTime<Utc>) -> Clu
 /// What a new template means for the pods that there are.
 fn restarted(db: &ClusteredDatabase) -> String {
     let name = db.name_any();
-    let supervised = db.spec.primary.updates == PrimaryUpdates::Supervised;
+    let supervised = db.spec.primary.update_policy == PrimaryUpdatePolicy::Supervised;
     let mut told = match (db.spec.replicas, supervised) {
         (1, true) => format!(
-            "the only pod of {name} is to be replaced, which waits for you, since spec.primary.updates is Supervised (see `kubectl cdb why {name}`)"
+            "the only pod of {name} is to be replaced, which waits for you, since spec.primary.updatePolicy is Supervised (see `kubectl cdb why {name}`)"
         ),
         (1, false) => {
             format!("the only pod of {name} is to be replaced: it cannot be used until the new one serves")
         }
         (_, true) => format!(
             "the standbys' pods of {name} are to be replaced one at a time; the primary's waits for you, since \
-             spec.primary.updates is Supervised (see `kubectl cdb why {name}`)"
+             spec.primary.updatePolicy is Supervised (see `kubectl cdb why {name}`)"
         ),
         (_, false) => format!(
             "the pods of {name} are to be replaced one at a time, standbys first, the primary's after a switchover"
@@ -194,6 +232,14 @@ fn exists(db: &ClusteredDatabase, instance: &str) -> Result<()> {
     )
 }
 
+/// The parameters of a creation in this program's name.
+pub fn as_us() -> PostParams {
+    PostParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PostParams::default()
+    }
+}
+
 /// Carries a wish out; returns what to tell the user.
 ///
 /// # Errors
@@ -215,11 +261,7 @@ pub async fn carry_out(cluster: &Cluster, name: &str, wish: Wish<'_>) -> Result<
             patched.map_err(|error| cluster.explain(error))?;
         }
         Some(Change::Make(operation)) => {
-            let parameters = PostParams {
-                field_manager: Some(MANAGER.to_owned()),
-                ..PostParams::default()
-            };
-            let made = cluster.operations().create(&parameters, &operation).await;
+            let made = cluster.operations().create(&as_us(), &operation).await;
             made.map_err(|error| cluster.explain(error))?;
         }
     }
@@ -232,9 +274,9 @@ mod tests {
 
     fn database(spec: Value) -> ClusteredDatabase {
         let mut spec = spec;
-        spec["storage"] = json!({"size": "1Gi"});
+        spec["storage"] = json!({"data": {"size": "1Gi"}});
         serde_json::from_value(json!({
-            "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
             "metadata": {"name": "demo", "namespace": "shop", "uid": "u"}, "spec": spec,
             "status": {"currentPrimary": "demo-0"},
         }))
@@ -256,7 +298,7 @@ mod tests {
         };
         assert_eq!(api::operation::refusal(&operation.spec, None), None);
         assert_eq!(operation.name_any(), "demo-2-20270101000000");
-        assert_eq!(operation.spec.switchover.unwrap().to, "demo-2");
+        assert_eq!(operation.spec.actions.switchover.unwrap().to, "demo-2");
         assert_eq!(operation.metadata.owner_references.unwrap()[0].uid, "u");
         for other in ["demo-3", "demo", "other-0", "demo-01"] {
             let error = of(json!({}), Wish::Promote(other)).unwrap_err().to_string();
@@ -266,6 +308,46 @@ mod tests {
         let preferred = json!({"primary": {"prefer": "demo-1"}});
         assert!(of(preferred.clone(), Wish::Promote("demo-2")).is_err());
         assert!(of(preferred, Wish::Promote("demo-1")).unwrap().is_some());
+    }
+
+    /// What the operation that is made does, and the beginning of its name.
+    fn asked(spec: Value, wish: Wish<'_>) -> (Action, String) {
+        let Some(Change::Make(operation)) = of(spec, wish).unwrap() else {
+            panic!("no operation")
+        };
+        assert_eq!(api::operation::refusal(&operation.spec, None), None);
+        let name = operation.name_any();
+        let name = name.strip_suffix("-20270101000000").unwrap().to_owned();
+        (operation.spec.actions.only().unwrap(), name)
+    }
+
+    #[test]
+    fn an_image_is_taken_by_an_operation_where_the_spec_names_none() {
+        let image = "postgres:17.7".to_owned();
+        let expected = (Action::TakeImage(TakeImage { image }), "demo-image".to_owned());
+        assert_eq!(asked(json!({}), Wish::TakeImage("postgres:17.7")), expected);
+        let named = json!({"postgres": {"image": "mine"}});
+        assert!(of(named, Wish::TakeImage("postgres:17.7")).is_err());
+    }
+
+    #[test]
+    fn a_loss_is_accepted_in_one_epoch() {
+        let expected = (Action::AcceptLoss(AcceptLoss { epoch: 7 }), "demo-loss".to_owned());
+        assert_eq!(asked(json!({"paused": true}), Wish::AcceptLoss(7)), expected);
+    }
+
+    #[test]
+    fn quarantined_data_is_removed_by_name() {
+        let (instance, name) = ("demo-1".to_owned(), "1-0_3000060-1".to_owned());
+        let action = Action::DiscardQuarantined(DiscardQuarantined { instance, name });
+        let wish = Wish::DiscardQuarantined("demo-1", "1-0_3000060-1");
+        assert_eq!(asked(json!({}), wish), (action, "demo-1-discard".to_owned()));
+    }
+
+    #[test]
+    fn a_lost_lease_is_made_again_by_an_operation() {
+        let expected = (Action::RecreateLease(RecreateLease {}), "demo-lease".to_owned());
+        assert_eq!(asked(json!({}), Wish::RecreateLease), expected);
     }
 
     #[test]
@@ -283,17 +365,9 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_is_another_template_and_needs_somebody_to_roll_it_out() {
-        let Some(Change::Patch(patch)) = of(json!({}), Wish::Restart).unwrap() else {
-            panic!("no patch")
-        };
-        let annotations = &patch["spec"]["podMetadata"]["annotations"];
-        assert_eq!(
-            *annotations,
-            json!({"kubectl.kubernetes.io/restartedAt": "2027-01-01T00:00:00Z"})
-        );
-        let restarted = database(json!({"podMetadata": {"annotations": annotations}}));
-        assert!(api::validate(&restarted).is_empty());
+    fn a_restart_is_an_operation_and_needs_somebody_to_carry_it_out() {
+        let expected = (Action::Restart(Restart {}), "demo-restart".to_owned());
+        assert_eq!(asked(json!({}), Wish::Restart), expected);
         assert!(of(json!({"paused": true}), Wish::Restart).is_err());
         assert!(of(json!({"hibernated": true}), Wish::Restart).is_err());
     }
@@ -301,7 +375,7 @@ mod tests {
     #[test]
     fn a_restart_says_whom_it_interrupts() {
         let told = |spec: Value| restarted(&database(spec));
-        let supervised = json!({"updates": "Supervised"});
+        let supervised = json!({"updatePolicy": "Supervised"});
         assert!(told(json!({})).ends_with("the primary's after a switchover"));
         assert!(told(json!({"replicas": 1})).ends_with("it cannot be used until the new one serves"));
         for spec in [

@@ -1,11 +1,11 @@
-//! A database from a cluster. Secrets are never asked for.
+//! A database from a cluster. This program never reads Secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::names::{LABEL_CLUSTER, Names};
-use api::{ClusteredDatabase, ClusteredDatabaseOperation};
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, Guarded};
 use chrono::{SubsecRound, Utc};
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -14,15 +14,15 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ApiResource;
 use kube::{Client, Config};
-use machine::cluster::ChildKind;
+use machine::cluster::OwnedObject;
 use serde_json::{Value, json};
 
 use crate::snapshot::{self, Snapshot, kinds};
 
-/// The label of the operator's pods, as its manifests have it.
+/// The label of the operator's pods in its manifests.
 pub const OPERATOR: &str = "app.kubernetes.io/name=clustereddatabase-operator";
 
-/// Which cluster, and which namespace of it, as kubectl's flags say.
+/// The cluster and its namespace, by kubectl's flags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct Place {
     /// Namespace of the database; the context's if absent.
@@ -41,15 +41,15 @@ pub struct Place {
 pub struct Cluster {
     /// Its client.
     pub client: Client,
-    /// The namespace that is spoken of.
+    /// The chosen namespace.
     pub namespace: String,
 }
 
 impl Cluster {
-    /// The cluster that the user means.
+    /// The cluster that the user chose.
     ///
     /// # Errors
-    /// When there is no kubeconfig, or it does not say which cluster.
+    /// If there is no kubeconfig, or it does not name a cluster.
     pub async fn connect(place: &Place) -> Result<Self> {
         let file = match &place.kubeconfig {
             Some(path) if !path.exists() => {
@@ -85,6 +85,11 @@ impl Cluster {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
+    /// The backups of the namespace.
+    pub fn backups(&self) -> Api<DatabaseBackup> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
     /// The operations of the namespace.
     pub fn operations(&self) -> Api<ClusteredDatabaseOperation> {
         Api::namespaced(self.client.clone(), &self.namespace)
@@ -93,7 +98,7 @@ impl Cluster {
     /// The database called `name`.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// If there is none, or it cannot be read.
     pub async fn database(&self, name: &str) -> Result<ClusteredDatabase> {
         let found = self.databases().get_opt(name).await;
         if let Some(db) = found.map_err(|error| self.explain(error))? {
@@ -112,11 +117,25 @@ impl Cluster {
         )
     }
 
-    /// The pod of the primary that serves, by the Lease: the status is written later, and not at all while the operator is away.
-    /// By the status where the Lease may not be read.
+    /// The databases of the namespace or of all namespaces. One that cannot be read hides no other.
     ///
     /// # Errors
-    /// When no primary serves, or the Lease cannot be read.
+    /// If they cannot be listed.
+    pub async fn fleet(&self, everywhere: bool) -> Result<Vec<Guarded<ClusteredDatabase>>> {
+        let api: Api<Guarded<ClusteredDatabase>> = if everywhere {
+            Api::all(self.client.clone())
+        } else {
+            Api::namespaced(self.client.clone(), &self.namespace)
+        };
+        let found = api.list(&ListParams::default()).await;
+        Ok(found.map_err(|error| self.explain(error))?.items)
+    }
+
+    /// The pod of the serving primary, by the Lease: the status is written later, and not at all while the operator is away. If the
+    /// user may not read the Lease, the status decides.
+    ///
+    /// # Errors
+    /// If no primary serves, or the Lease cannot be read.
     pub async fn primary(&self, db: &ClusteredDatabase) -> Result<String> {
         let name = db.metadata.name.as_deref().unwrap_or_default();
         let leases: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -137,10 +156,10 @@ impl Cluster {
         found.ok_or_else(|| anyhow!("{name} has no primary now: see `kubectl cdb why {name}`"))
     }
 
-    /// The operator's pods: wherever they are, or, without the right to look there (then `false`), in the database's namespace.
+    /// The operator's pods in all namespaces, or, without the right to list these (then `false`), in the database's namespace.
     ///
     /// # Errors
-    /// When pods may not be listed there either, or the API server cannot be read.
+    /// If pods may not be listed there either, or the API server cannot be read.
     pub async fn operators(&self) -> Result<(Vec<Pod>, bool), kube::Error> {
         let parameters = ListParams::default().labels(OPERATOR);
         let all: Api<Pod> = Api::all(self.client.clone());
@@ -153,10 +172,10 @@ impl Cluster {
         }
     }
 
-    /// Everything about the database called `name`. A kind that may not be read is passed over.
+    /// Everything about the database called `name`. It leaves out kinds that the user may not read.
     ///
     /// # Errors
-    /// When the resource itself or the API server cannot be read.
+    /// If the resource itself or the API server cannot be read.
     pub async fn snapshot(&self, name: &str) -> Result<Snapshot> {
         let db = self.database(name).await?;
         let mut objects = vec![serde_json::to_value(&db).context("cannot read the resource")?];
@@ -181,9 +200,9 @@ impl Cluster {
         })
     }
 
-    /// The objects of one kind that concern the database; the inner error says why they may not be read.
+    /// The objects of one kind that concern the database; the inner error says why the user may not read them.
     async fn read(&self, name: &str, kind: &ApiResource) -> Result<Result<Vec<Value>, String>> {
-        let named: Vec<_> = ChildKind::ALL
+        let named: Vec<_> = OwnedObject::ALL
             .into_iter()
             .filter(|child| child.kind() == kind.kind)
             .map(|child| format!("{name}{}", child.suffix()))
@@ -223,7 +242,7 @@ impl Cluster {
             .collect())
     }
 
-    /// An answer of the API server, in one line that says what to do.
+    /// An error of the API server, as one line that says what to do.
     pub fn explain(&self, error: kube::Error) -> anyhow::Error {
         match error {
             kube::Error::Api(status) if status.is_not_found() => anyhow!(
@@ -239,12 +258,12 @@ impl Cluster {
                 anyhow!("the API server does not accept your credentials: log in again, or choose another --context")
             }
             kube::Error::Api(status) => anyhow!("the API server refuses: {}", status.message),
-            error => anyhow::Error::new(error).context("cannot speak with the API server"),
+            error => anyhow::Error::new(error).context("cannot reach the API server"),
         }
     }
 }
 
-/// Whether the kubeconfig says which cluster is meant.
+/// Whether the kubeconfig names one cluster.
 fn choose(file: &Kubeconfig, context: Option<&str>) -> Result<()> {
     let names: Vec<_> = file.contexts.iter().map(|context| context.name.as_str()).collect();
     let there = names.join(", ");
@@ -272,11 +291,11 @@ fn claim(names: &Names, name: &str) -> bool {
 }
 
 fn snapshot_name(names: &Names, name: &str) -> bool {
-    let child = |kind: &ChildKind| name == format!("{}{}", names.cluster(), kind.suffix());
-    names.ordinal(name).is_some() || claim(names, name) || ChildKind::ALL.iter().any(child)
+    let child = |kind: &OwnedObject| name == format!("{}{}", names.cluster(), kind.suffix());
+    names.ordinal(name).is_some() || claim(names, name) || OwnedObject::ALL.iter().any(child)
 }
 
-/// Only the nodes that the database's pods are on matter.
+/// Keeps only the nodes of the database's pods.
 fn without_other_nodes(objects: &mut Vec<Value>) {
     let pods = objects.iter().filter(|object| object["kind"] == "Pod");
     let nodes: BTreeSet<_> = pods

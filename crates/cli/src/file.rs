@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::snapshot::Snapshot;
 
-/// How the first line of a file begins that says when its objects were read; the time follows.
+/// First words of a file's first line; the time at which its objects were read follows.
 pub const RECORDED: &str = "# recorded ";
 
 /// Reads a YAML file, a directory of them, or the archive that `report` writes.
 ///
 /// # Errors
-/// When there is nothing to read, or it is no YAML with Kubernetes objects.
+/// If there is nothing to read, or it is no YAML with Kubernetes objects.
 pub fn read(path: &Path) -> Result<Snapshot> {
     let texts = texts(path)?;
     let mut snapshot = Snapshot {
@@ -37,10 +37,10 @@ pub fn read(path: &Path) -> Result<Snapshot> {
     Ok(snapshot)
 }
 
-/// Adds the objects of a text with one or more YAML documents. Secrets are passed over.
+/// Adds the objects of a text with one or more YAML documents, without Secrets.
 ///
 /// # Errors
-/// When it is no YAML, or a document is no Kubernetes object.
+/// If it is no YAML, or a document is no Kubernetes object.
 pub fn parse(text: &str, snapshot: &mut Snapshot) -> Result<()> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text)
         .map_err(|error| anyhow!("it is no YAML: {}", first_line(&error.to_string())))?;
@@ -52,7 +52,7 @@ pub fn parse(text: &str, snapshot: &mut Snapshot) -> Result<()> {
             add(document, snapshot);
             continue;
         };
-        // A list with a type of its own holds all objects of that kind; a `List` holds what somebody asked for.
+        // A typed list has all objects of its kind; a `List` has the objects of one query.
         if !item.is_empty() {
             snapshot.complete.insert(item.to_owned());
         }
@@ -67,7 +67,7 @@ pub fn parse(text: &str, snapshot: &mut Snapshot) -> Result<()> {
     Ok(())
 }
 
-/// The parser shows the place in the text too, in several lines.
+/// The parser's message without its quote of the text, which has several lines.
 fn first_line(error: &str) -> &str {
     let line = error.lines().next().unwrap_or_default();
     line.strip_prefix("error: ").unwrap_or(line)

@@ -1,4 +1,4 @@
-//! `history`: the phases that the database went through, how long each took, and what Kubernetes was told.
+//! `history`: the phases that the database went through, how long each took, and its Kubernetes events.
 
 use api::Phase;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -20,7 +20,7 @@ pub struct HistoryPage {
     /// The phases, oldest first; the operator keeps the last twenty.
     pub phases: Vec<Entry>,
     /// The resource's events, oldest first; Kubernetes keeps them for an hour.
-    pub events: Vec<Told>,
+    pub events: Vec<EventLine>,
     /// Events could be read.
     pub events_read: bool,
 }
@@ -43,21 +43,21 @@ pub struct Entry {
 
 /// One event.
 #[derive(Clone, Debug, Serialize)]
-pub struct Told {
-    /// When it was told last.
+pub struct EventLine {
+    /// When it was last reported.
     pub at: DateTime<Utc>,
     /// `Normal` or `Warning`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// In a word.
+    /// The reason, in a word.
     pub reason: String,
-    /// In words.
+    /// The message.
     pub message: String,
     /// How many times.
     pub count: u64,
 }
 
-/// The page of one look.
+/// The page of one snapshot.
 pub fn page(look: &Look, snapshot: &Snapshot) -> HistoryPage {
     let history = look.status().history;
     let ends = history.iter().skip(1).map(|next| Some(next.at)).chain([None]);
@@ -76,7 +76,7 @@ pub fn page(look: &Look, snapshot: &Snapshot) -> HistoryPage {
             && regarding["name"] == name.as_str()
             && event["metadata"]["namespace"] == look.namespace()
     };
-    let mut events: Vec<_> = snapshot.of("Event").filter(about).filter_map(told).collect();
+    let mut events: Vec<_> = snapshot.of("Event").filter(about).filter_map(event_line).collect();
     events.sort_by_key(|event| event.at);
     HistoryPage {
         name,
@@ -87,7 +87,7 @@ pub fn page(look: &Look, snapshot: &Snapshot) -> HistoryPage {
     }
 }
 
-fn told(event: &Value) -> Option<Told> {
+fn event_line(event: &Value) -> Option<EventLine> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let times = [
         &event["series"]["lastObservedTime"],
@@ -98,7 +98,7 @@ fn told(event: &Value) -> Option<Told> {
         .as_u64()
         .or(event["count"].as_u64())
         .unwrap_or(1);
-    Some(Told {
+    Some(EventLine {
         at: times.into_iter().find_map(|time| time.as_str()?.parse().ok())?,
         kind: text(&event["type"]),
         reason: text(&event["reason"]),
@@ -121,7 +121,7 @@ pub fn text(page: &HistoryPage, style: Style) -> String {
     out.line(style.paint(Tone::Strong, "Events"));
     let rows: Vec<_> = page.events.iter().map(|event| event_row(event, style)).collect();
     match (page.events_read, rows.is_empty()) {
-        (false, _) => out.line("They could not be read."),
+        (false, _) => out.line("This program could not read them."),
         (true, true) => out.line("None: Kubernetes keeps them for an hour."),
         (true, false) => out.table(&["LAST", "TYPE", "REASON", "COUNT", "MESSAGE"], &rows),
     }
@@ -138,7 +138,7 @@ fn row(entry: &Entry, style: Style) -> Vec<String> {
     ]
 }
 
-fn event_row(event: &Told, style: Style) -> Vec<String> {
+fn event_row(event: &EventLine, style: Style) -> Vec<String> {
     let kind = match event.kind.as_str() {
         "Warning" => style.paint(Tone::Bad, "Warning"),
         other => other.to_owned(),

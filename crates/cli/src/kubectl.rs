@@ -1,4 +1,4 @@
-//! What kubectl does better itself: a terminal in a pod, and logs. It is run in our place, with the user's set-up.
+//! What kubectl does better itself: a terminal in a pod, and logs. This program becomes kubectl, with the user's configuration.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -14,7 +14,7 @@ const INSTANCES: usize = 9;
 /// What `logs` shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args)]
 pub struct LogFlags {
-    /// Go on as lines come.
+    /// Continue to show new lines.
     #[arg(short, long)]
     pub follow: bool,
     /// How many of the last lines of each instance; all if absent.
@@ -34,7 +34,7 @@ pub struct Psql<'a> {
     pub pod: &'a str,
     /// The database that it connects to, unless its arguments say otherwise.
     pub database: &'a str,
-    /// Where names without a schema are looked for: `search_path`.
+    /// The schemas of names without a schema: `search_path`.
     pub search_path: &'a str,
     /// The user sits at a terminal.
     pub terminal: bool,
@@ -69,7 +69,7 @@ pub fn logs(place: &Place, namespace: &str, name: &str, flags: &LogFlags) -> Vec
         "--prefix".to_owned(),
         format!("--max-log-requests={INSTANCES}"),
     ]);
-    // With a selector, kubectl shows ten lines unless it is told otherwise.
+    // With a selector, kubectl shows ten lines by default.
     command.push(
         flags
             .tail
@@ -96,7 +96,7 @@ fn common(place: &Place, namespace: &str) -> Vec<String> {
 /// Becomes kubectl. Returns only if that is not possible.
 ///
 /// # Errors
-/// When there is no kubectl.
+/// If there is no kubectl.
 pub fn become_kubectl(arguments: &[String]) -> Result<()> {
     let error = Command::new("kubectl").args(arguments).exec();
     Err(anyhow!(

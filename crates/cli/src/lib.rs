@@ -1,13 +1,15 @@
-//! `kubectl cdb`: what a database is doing, why, and what a change would do.
+//! `kubectl cdb`: what a database does, why, and what a change would do.
 //!
-//! What the operator would see and decide is found by the operator's own code ([`look`]); nothing is decided here. Every
-//! page is made from a [`snapshot`] of the objects, which comes from a cluster or from files.
+//! The operator's own code finds what the operator would see and decide ([`look`]); this crate decides nothing. Every page
+//! shows a [`snapshot`] of the objects, from a cluster or from files.
 
 pub mod ahead;
 pub mod arguments;
+pub mod backup;
 pub mod change;
 pub mod cluster;
 pub mod file;
+pub mod fleet;
 pub mod history;
 pub mod kubectl;
 pub mod look;
@@ -22,6 +24,7 @@ pub mod snapshot;
 pub mod status;
 pub mod text;
 pub mod upgrade;
+pub mod verdict;
 pub mod watch;
 pub mod what_if;
 pub mod why;

@@ -1,4 +1,4 @@
-//! The operator's look at a database, from outside: the same code observes and decides, and nothing is done.
+//! The operator's view of a database, from outside: the operator's own code observes and decides, and nothing is done.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,9 @@ use api::status::FailureReason;
 use api::{ClusteredDatabase, ClusteredDatabaseStatus, Guarded};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::apps::v1::StatefulSet;
-use kube::runtime::watcher::Event;
-use machine::cluster::{ChildKind, ChildState, Decision, Facts, Known, Observed, decide, status};
+use machine::cluster::{Decision, Facts, Known, Observed, OwnedObject, OwnedState, decide, status};
 use operator::builders::Subject;
-use operator::cache::{Cache, Kept, Key};
+use operator::cache::{Kept, Key, Lister};
 use operator::caches::Caches;
 use operator::config::Config;
 use operator::desired::{self, Wants};
@@ -22,11 +21,11 @@ use operator::observe::{Stray, observe};
 
 use crate::snapshot::Snapshot;
 
-/// One look at a database.
+/// What the operator would see of a database.
 pub struct Look {
     /// The resource.
     pub db: ClusteredDatabase,
-    /// Everything else that a decision looks at. What is not in the snapshot is unknown.
+    /// All other input of a decision. What is not in the snapshot is unknown.
     pub observed: Observed,
     /// The operator's configuration, as far as the StatefulSet shows it.
     pub config: Config,
@@ -38,10 +37,10 @@ pub struct Look {
 }
 
 impl Look {
-    /// The look at the database called `name`.
+    /// The view of the database called `name`.
     ///
     /// # Errors
-    /// When the resource is not in the snapshot, or an object cannot be read.
+    /// If the resource is not in the snapshot, or an object cannot be read.
     pub fn new(snapshot: &Snapshot, namespace: Option<&str>, name: &str) -> Result<Self> {
         let db = snapshot.database(namespace, name)?;
         let config = config(snapshot, &db)?;
@@ -52,11 +51,13 @@ impl Look {
         let key = Key::database(namespace, name.to_owned());
         let mut memory = Memory::default();
         memory.begin(&uid, db.metadata.generation.unwrap_or(0), |_| None);
-        let caches = caches(snapshot)?;
+        let caches = Caches::default();
+        caches.fill(snapshot)?;
         let wal = operator::observe::wal_volumes(&caches, &key).unwrap_or_default();
         let subject = subject.with_wal(wal);
         memory.wants = Some(Arc::new(Wants::new(&subject)));
-        let facts = WantedFacts::new(&db, &memory, open_request(&db));
+        let backup = db.status.as_ref().and_then(|status| status.intent.backup.clone());
+        let facts = WantedFacts::new(&db, &memory, open_request(&db), backup);
         let mut observed = observe(
             &caches,
             &key,
@@ -117,10 +118,10 @@ impl Look {
         with(&Facts::new(&wanted, &self.observed, &status, self.now))
     }
 
-    /// Takes the objects that could not be read for what the operator made them, unless the status speaks of a lost one;
-    /// returns which these are. What the operator has made is known by the objects that it makes later, and by the status.
-    /// Of the Lease and the StatefulSet, whose content decides, nothing is presumed.
-    pub fn presume(&mut self) -> Vec<ChildKind> {
+    /// Assumes that unread objects are as the operator made them, unless the status names a lost one; returns these objects. The
+    /// objects that the operator makes later, and the status, show which ones it has made. Never assumes a Lease or a
+    /// StatefulSet, because decisions depend on their content.
+    pub fn presume(&mut self) -> Vec<OwnedObject> {
         let status = self.status();
         if status
             .failure
@@ -128,31 +129,33 @@ impl Look {
         {
             return Vec::new();
         }
-        let ours = |kind: &ChildKind| {
+        let ours = |kind: &OwnedObject| {
             let state = &self.observed.children[*kind];
             matches!(
                 state,
-                Known::Known(ChildState::Current { .. } | ChildState::Drifted { .. })
+                Known::Known(OwnedState::Current { .. } | OwnedState::Drifted { .. })
             )
         };
-        let last = ChildKind::ALL.into_iter().rfind(ours);
-        let made = |kind: &ChildKind| status.system_identifier.is_some() || last.is_some_and(|last| *kind < last);
-        let unknown = |kind: &ChildKind| self.observed.children[*kind] == Known::Unknown;
-        let presumed: Vec<_> = ChildKind::ALL
+        let last = OwnedObject::ALL.into_iter().rfind(ours);
+        let made = |kind: &OwnedObject| status.system_identifier.is_some() || last.is_some_and(|last| *kind < last);
+        let unknown = |kind: &OwnedObject| self.observed.children[*kind] == Known::Unknown;
+        let presumed: Vec<_> = OwnedObject::ALL
             .into_iter()
-            .filter(|kind| !matches!(kind, ChildKind::Lease | ChildKind::StatefulSet) && unknown(kind) && made(kind))
+            .filter(|kind| {
+                !matches!(kind, OwnedObject::Lease | OwnedObject::StatefulSet) && unknown(kind) && made(kind)
+            })
             .collect();
         for kind in &presumed {
             let name = desired::name(&self.key.name, *kind);
             let uid = status.memo.made.get(&name).cloned().unwrap_or_default();
-            self.observed.children[*kind] = Known::Known(ChildState::Current { uid });
+            self.observed.children[*kind] = Known::Known(OwnedState::Current { uid });
         }
         presumed
     }
 
-    /// What a decision looks at and is not known, in words.
+    /// Describes the unknown input of a decision.
     pub fn unknown(&self) -> Vec<String> {
-        let children = ChildKind::ALL
+        let children = OwnedObject::ALL
             .into_iter()
             .filter(|kind| self.observed.children[*kind] == Known::Unknown)
             .map(|kind| format!("{} {}", kind.kind(), desired::name(&self.key.name, kind)));
@@ -172,7 +175,7 @@ impl Look {
     }
 }
 
-/// The operator's configuration as the live StatefulSet shows it: that is what its content is compared with.
+/// The operator's configuration as the live StatefulSet shows it: the view compares its content with that.
 fn config(snapshot: &Snapshot, db: &ClusteredDatabase) -> Result<Config> {
     let mut config = Config::default();
     let sets: Vec<Guarded<StatefulSet>> = snapshot.typed("StatefulSet")?;
@@ -201,41 +204,18 @@ fn config(snapshot: &Snapshot, db: &ClusteredDatabase) -> Result<Config> {
     Ok(config)
 }
 
-fn caches(snapshot: &Snapshot) -> Result<Caches> {
-    let caches = Caches::default();
-    feed(snapshot, &caches.databases)?;
-    feed(snapshot, &caches.service_accounts)?;
-    feed(snapshot, &caches.roles)?;
-    feed(snapshot, &caches.role_bindings)?;
-    feed(snapshot, &caches.services)?;
-    feed(snapshot, &caches.endpoint_slices)?;
-    feed(snapshot, &caches.leases)?;
-    feed(snapshot, &caches.budgets)?;
-    feed(snapshot, &caches.network_policies)?;
-    feed(snapshot, &caches.stateful_sets)?;
-    feed(snapshot, &caches.pods)?;
-    feed(snapshot, &caches.claims)?;
-    feed(snapshot, &caches.storage_classes)?;
-    feed(snapshot, &caches.nodes)?;
-    Ok(caches)
-}
+/// Fills the operator's caches from the snapshot. An unknown kind was never listed.
+impl Lister for Snapshot {
+    type Error = anyhow::Error;
 
-/// What a watch would have listed. A kind of which nothing is known was never listed.
-fn feed<K: Kept>(snapshot: &Snapshot, cache: &Cache<K>) -> Result<()> {
-    if !snapshot.knows(cache.kind) {
-        return Ok(());
+    fn list<K: Kept>(&self, kind: &str) -> Result<Option<Vec<Guarded<K>>>> {
+        self.knows(kind).then(|| self.typed(kind)).transpose()
     }
-    cache.observe(Event::Init);
-    for object in snapshot.typed::<Guarded<K>>(cache.kind)? {
-        cache.take(Event::InitApply(object));
-    }
-    cache.observe(Event::InitDone);
-    Ok(())
 }
 
 /// Objects with our names that lack our label: no watch of the operator shows them.
 fn strays(snapshot: &Snapshot, database: &str) -> Vec<Stray> {
-    let stray = |kind: ChildKind| {
+    let stray = |kind: OwnedObject| {
         let name = desired::name(database, kind);
         let object = snapshot
             .of(kind.kind())
@@ -246,13 +226,13 @@ fn strays(snapshot: &Snapshot, database: &str) -> Vec<Stray> {
             object: Some(Ok(object.clone())),
         })
     };
-    ChildKind::ALL.into_iter().filter_map(stray).collect()
+    OwnedObject::ALL.into_iter().filter_map(stray).collect()
 }
 
-/// An object that is not in a file may well exist, unless the file has all of its kind.
+/// An object that is not in a file may exist, unless the file has all of its kind.
 fn forget_absent(snapshot: &Snapshot, observed: &mut Observed) {
-    for kind in ChildKind::ALL {
-        if observed.children[kind] == Known::Known(ChildState::Missing) && !snapshot.complete.contains(kind.kind()) {
+    for kind in OwnedObject::ALL {
+        if observed.children[kind] == Known::Known(OwnedState::Missing) && !snapshot.complete.contains(kind.kind()) {
             observed.children[kind] = Known::Unknown;
         }
     }

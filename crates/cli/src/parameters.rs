@@ -1,7 +1,7 @@
 //! Which of PostgreSQL's settings take effect only with a restart.
 //!
-//! Settings with the context `postmaster` in `pg_settings`, of all supported major versions: a changed one that a version
-//! does not know is refused by PostgreSQL itself. The list for one version is printed by `postgres --describe-config`.
+//! Settings with the context `postmaster` in `pg_settings`, of all supported major versions: PostgreSQL itself refuses
+//! a setting that its version does not know. `postgres --describe-config` prints the list for one version.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -78,8 +78,8 @@ const POSTMASTER: &[&str] = &[
     "wal_log_hints",
 ];
 
-/// Limits below which no standby may be while the primary is above them, with PostgreSQL's defaults: when one is lowered,
-/// the primary restarts first.
+/// Limits, with PostgreSQL's defaults, that a standby may not have lower than its primary: when one is lowered, the primary
+/// restarts first.
 const LIMITS: [(&str, u64); 5] = [
     ("max_connections", 100),
     ("max_worker_processes", 8),
@@ -95,7 +95,7 @@ pub enum Effect {
     Restart,
     /// At once.
     Reload,
-    /// An extension's: that is for the extension to say.
+    /// Unknown: the setting is an extension's.
     Unknown,
 }
 
@@ -124,7 +124,7 @@ pub fn changed<'a>(old: &'a BTreeMap<String, String>, new: &'a BTreeMap<String, 
         .collect()
 }
 
-/// Whether a limit is lowered that binds standbys.
+/// Whether one of the limits that bind standbys is lowered.
 pub fn lowers_limits(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> bool {
     LIMITS.iter().any(|(name, default)| {
         let value =

@@ -15,19 +15,19 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWrite
 
 use crate::cluster::{Cluster, OPERATOR};
 
-/// How long a pod may take to answer: it has the text in its memory.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How many bytes an answer may have: twice what an operator keeps of all databases.
+/// Time limit for a pod's answer: it has the text in its memory.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
+/// The largest answer, in bytes: twice what an operator keeps of all databases.
 const MOST_BYTES: u64 = 16 << 20;
 /// The ServiceAccount of the operator's pods, as its manifests have it.
 const ACCOUNT: &str = "clustereddatabase-operator";
 
 const SILENT: &str = "it does not answer";
 
-/// The record of the database called `name`. Every operator's pod is asked: the one that leads has it.
+/// The record of the database called `name`. It asks every pod of the operator: the leader has the record.
 ///
 /// # Errors
-/// When none has it, or may be asked.
+/// If no pod has the record, or none may be asked.
 pub async fn fetch(cluster: &Cluster, name: &str) -> Result<String> {
     let db = cluster.database(name).await?;
     let path = format!("/decisions/{}/{name}", cluster.namespace);
@@ -55,23 +55,23 @@ pub async fn fetch(cluster: &Cluster, name: &str) -> Result<String> {
         bail!("no pod carries the label {OPERATOR}: there is no operator to ask");
     }
     bail!(
-        "no operator gives its record of {name} ({}): it takes the right to create pods/portforward in the operator's \
-         namespace, and an operator that keeps one",
+        "no operator gives its record of {name} ({}): you need the right to create pods/portforward in the operator's \
+         namespace, and an operator that keeps records",
         reasons.join("; ")
     )
 }
 
-/// Anybody can label a pod: those that run as the operator does are asked first.
+/// Sorts the pods with the operator's ServiceAccount first, because anybody can label a pod.
 fn likeliest_first(mut pods: Vec<Pod>) -> Vec<Pod> {
     let account = |pod: &Pod| pod.spec.as_ref()?.service_account_name.clone();
     pods.sort_by_key(|pod| account(pod).as_deref() != Some(ACCOUNT));
     pods
 }
 
-/// Whether an answer is a record of this very database.
+/// Checks that an answer is a record of this very database.
 ///
 /// # Errors
-/// When it is none, or of another one, or holds what a terminal would obey.
+/// If it is no record, or one of another database, or has control characters.
 fn check(text: &str, db: &ClusteredDatabase) -> Result<()> {
     if text.chars().any(|c| c.is_control() && c != '\n') {
         bail!("its answer is no record: it has control characters");
@@ -91,7 +91,7 @@ fn check(text: &str, db: &ClusteredDatabase) -> Result<()> {
 async fn from_pod(cluster: &Cluster, namespace: &str, pod: &str, path: &str) -> Result<String> {
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), namespace);
     let port = DECISIONS.port();
-    let forwarded = tokio::time::timeout(PATIENCE, api.portforward(pod, &[port])).await;
+    let forwarded = tokio::time::timeout(TIME_LIMIT, api.portforward(pod, &[port])).await;
     let mut forwarded = forwarded.context(SILENT)?.map_err(|error| match error {
         kube::Error::Api(status) => anyhow!("{}", status.message),
         error => anyhow!("{error}"),
@@ -106,7 +106,7 @@ async fn from_pod(cluster: &Cluster, namespace: &str, pod: &str, path: &str) -> 
     };
     tokio::select! {
         answer = ask(stream, path) => answer,
-        // Nothing listens on the port: an operator from before there were records.
+        // Nothing listens on the port: the operator's version has no records.
         Some(why) = failure => bail!("{}", why.trim()),
     }
 }
@@ -114,9 +114,9 @@ async fn from_pod(cluster: &Cluster, namespace: &str, pod: &str, path: &str) -> 
 /// `GET path` over a connection of its own.
 ///
 /// # Errors
-/// When there is no answer within 10 s, or one of more than 16 MiB, or another one than 200; then in the server's own words.
+/// If there is no answer within 10 s, or it has more than 16 MiB. If its code is not 200, the error has the server's own text.
 pub async fn ask(stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Result<String> {
-    tokio::time::timeout(PATIENCE, exchange(stream, path))
+    tokio::time::timeout(TIME_LIMIT, exchange(stream, path))
         .await
         .context(SILENT)?
 }
@@ -145,7 +145,7 @@ async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Re
         }
     }
     if length > MOST_BYTES {
-        bail!("the answer is of {length} bytes, which no record is");
+        bail!("the answer has {length} bytes, more than any record");
     }
     let mut body = Vec::new();
     let read = stream.take(length).read_to_end(&mut body).await;
@@ -162,7 +162,7 @@ async fn exchange(stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> Re
 /// Writes the record into a new file; only its owner may read it.
 ///
 /// # Errors
-/// When there is such a file already, or it cannot be written.
+/// If the file exists already, or it cannot be written.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600).open(path);
@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_is_silent_or_boundless_is_left() {
+    async fn a_silent_or_endless_answer_is_an_error() {
         let (ours, _silent) = duplex(1_000);
         assert_eq!(ask(ours, "/").await.unwrap_err().to_string(), SILENT);
 
@@ -187,7 +187,7 @@ mod tests {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", u64::MAX);
         theirs.write_all(head.as_bytes()).await.unwrap();
         let error = ask(ours, "/").await.unwrap_err().to_string();
-        assert!(error.ends_with("bytes, which no record is"), "{error}");
+        assert!(error.ends_with("bytes, more than any record"), "{error}");
 
         let (ours, mut theirs) = duplex(1_000);
         let (mut read, sink) = (vec![0; 1_000], vec![b'x'; 1 << 16]);
@@ -223,8 +223,8 @@ mod tests {
     #[test]
     fn only_a_record_of_this_very_database_is_taken() {
         let db: ClusteredDatabase = serde_json::from_value(json!({
-            "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
-            "metadata": {"name": "demo", "namespace": "shop", "uid": "u"}, "spec": {"storage": {"size": "1Gi"}},
+            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
+            "metadata": {"name": "demo", "namespace": "shop", "uid": "u"}, "spec": {"storage": {"data": {"size": "1Gi"}}},
         }))
         .unwrap();
         let header = |namespace: &str, name: &str, uid: &str| {

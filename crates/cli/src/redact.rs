@@ -1,10 +1,11 @@
-//! What leaves a cluster in a report holds no secret that can be told by its place or its name.
+//! Removes secrets from a report: those that are known by their place or their name.
 
+use api::names::OWN_KEYS;
 use serde_json::{Value, json};
 
 use crate::snapshot::Snapshot;
 
-/// What stands in the place of a secret.
+/// The replacement of a secret.
 pub const REDACTED: &str = "(redacted)";
 /// Parts of names whose values are secrets.
 const SECRET_NAMES: [&str; 11] = [
@@ -20,30 +21,28 @@ const SECRET_NAMES: [&str; 11] = [
     "apikey",
     "encryption_key",
 ];
-/// How the names of the operator's annotations begin. Others' may hold whole copies of an object.
-const OWN: &str = "clustereddatabase.io/";
-/// Those of Kubernetes itself, such as which StorageClass is the default.
+/// Annotations of Kubernetes itself, such as the mark of the default StorageClass.
 const KUBERNETES: &str = "kubernetes.io/";
-/// Statements that the user runs once: they may make roles with passwords.
-const STATEMENTS: &str = "postInitSql";
-/// kubectl's copy of what was applied: everything in it stands elsewhere, or is secret.
+/// The user's statements: they may make roles with passwords.
+const STATEMENTS: &str = "postInitApplicationSQL";
+/// kubectl's copy of what was applied: the object has all of it, or it is secret.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Takes the secrets out of all objects, and what nobody reads.
+/// Removes the secrets of all objects, and parts without use.
 pub fn snapshot(snapshot: &mut Snapshot) {
     snapshot.objects.retain(|object| object["kind"] != "Secret");
     for object in &mut snapshot.objects {
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("managedFields");
             if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
-                annotations.retain(|name, _| name.starts_with(OWN) || name.contains(KUBERNETES));
+                annotations.retain(|name, _| name.starts_with(OWN_KEYS) || name.contains(KUBERNETES));
             }
         }
         value(object);
     }
 }
 
-/// Takes the secrets out of one object.
+/// Removes the secrets of one object.
 pub fn value(object: &mut Value) {
     match object {
         Value::Object(fields) => {
@@ -68,8 +67,8 @@ pub fn value(object: &mut Value) {
     }
 }
 
-/// Takes secrets out of a text: passwords of URIs (`scheme://user:password@host`), and what follows a secret's name and `=`
-/// or `:`, or stands in quotes behind it (`password=x`, `PASSWORD 'x'`).
+/// Removes secrets from a text: passwords of URIs (`scheme://user:password@host`), and the value after a secret's name and `=`
+/// or `:`, or in quotes after the name (`password=x`, `PASSWORD 'x'`).
 pub fn text(text: &str) -> String {
     named(&uris(text))
 }
@@ -114,7 +113,7 @@ fn named(text: &str) -> String {
     out + &text[at..]
 }
 
-/// Where the value begins behind a secret's name; `None` if there is none.
+/// The start of the value after a secret's name; `None` if there is none.
 fn value_of(after: &str) -> Option<&str> {
     let quotes = ['\'', '"', '\\'];
     let bare = after.trim_start_matches(quotes).trim_start();
@@ -140,9 +139,9 @@ fn is_secret(name: &str) -> bool {
     SECRET_NAMES.iter().any(|part| name.contains(part))
 }
 
-/// Fields that hold a Secret's name, or say where something is mounted, but nothing secret.
+/// Fields with a Secret's name or a mount path, which are not secret.
 fn is_reference(field: &str) -> bool {
-    ["passwordSecret", "secretName", "automountServiceAccountToken"].contains(&field)
+    ["passwordSecretRef", "secretName", "automountServiceAccountToken"].contains(&field)
 }
 
 #[cfg(test)]
@@ -154,7 +153,7 @@ mod tests {
         let mut object = json!({
             "metadata": {"name": "demo", "annotations": {LAST_APPLIED: "all of it", "kept": "postgres://u:p@h/db"}},
             "spec": {
-                "bootstrap": {"initdb": {"postInitSql": ["CREATE ROLE a PASSWORD 'b'"], "passwordSecret": "mine"}},
+                "bootstrap": {"initdb": {"postInitApplicationSQL": ["CREATE ROLE a PASSWORD 'b'"], "passwordSecretRef": {"name": "mine"}}},
                 "containers": [{"env": [
                     {"name": "PGPASSWORD", "value": "b"},
                     {"name": "API_TOKEN", "valueFrom": {"secretKeyRef": {"name": "s", "key": "token"}}},
@@ -174,7 +173,10 @@ mod tests {
             object["metadata"]["annotations"]["kept"],
             "postgres://u:(redacted)@h/db"
         );
-        assert_eq!(object["spec"]["bootstrap"]["initdb"]["passwordSecret"], "mine");
+        assert_eq!(
+            object["spec"]["bootstrap"]["initdb"]["passwordSecretRef"]["name"],
+            "mine"
+        );
         assert_eq!(object["spec"]["volumes"][0]["secret"]["secretName"], "demo-tls");
         assert_eq!(object["spec"]["containers"][0]["env"][2]["value"], "h");
         assert_eq!(object["spec"]["parameters"]["work_mem"], "8MB");

@@ -16,7 +16,7 @@ use crate::words;
 /// This program's version, which is its machine's.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
-/// A record that was read.
+/// A parsed record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recording {
     /// Its first line.
@@ -39,7 +39,7 @@ pub struct ReplayPage {
     pub program: &'static str,
     /// How many older decisions the operator had dropped.
     pub dropped: u64,
-    /// How many decisions are other ones now.
+    /// How many decisions differ now.
     pub differing: usize,
     /// The decisions, the oldest first.
     pub decisions: Vec<Replayed>,
@@ -57,11 +57,11 @@ pub struct Replayed {
     pub phase: String,
     /// The rule that decides.
     pub rule: &'static str,
-    /// What is done.
+    /// The action.
     pub action: String,
     /// The fact behind it.
     pub because: String,
-    /// What is not as it was recorded: the old value is the recorded one.
+    /// The differences: the old value is the recorded one.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<Change>,
 }
@@ -76,7 +76,7 @@ impl ReplayPage {
 /// Reads a file that `record` wrote.
 ///
 /// # Errors
-/// When it is none, or not whole, or of a version that this program does not know.
+/// If the file is no record, is cut off, or has a version that this program does not know.
 pub fn read(path: &Path) -> Result<Recording> {
     let cannot = || format!("cannot use {}", path.display());
     let bytes = std::fs::read(path).with_context(cannot)?;
@@ -139,10 +139,10 @@ fn entry(header: &Header, number: usize, line: &str) -> Result<Entry> {
     known(value, number, &header.operator)
 }
 
-/// The value as its type, if this program knows all of it.
+/// The value as its type, if this program knows all of its fields.
 fn known<T: DeserializeOwned + Serialize>(value: Value, number: usize, operator: &str) -> Result<T> {
     let way_out = if operator == PROGRAM {
-        "somebody has changed it: record the decisions again".to_owned()
+        "the file was changed: record the decisions again".to_owned()
     } else {
         format!(
             "it was written by operator {operator}, and this is kubectl cdb {PROGRAM}: take that version, or a later one"
@@ -218,8 +218,8 @@ pub fn text(page: &ReplayPage, style: Style) -> String {
     };
     out.line(match page.differing {
         0 => style.paint(Tone::Good, &format!("{all}, as recorded.")),
-        1 => style.paint(Tone::Bad, &format!("{all}, of which 1 is another one now.")),
-        several => style.paint(Tone::Bad, &format!("{all}, of which {several} are other ones now.")),
+        1 => style.paint(Tone::Bad, &format!("{all}, of which 1 differs now.")),
+        several => style.paint(Tone::Bad, &format!("{all}, of which {several} differ now.")),
     });
     out.finish()
 }

@@ -1,4 +1,4 @@
-//! `report`: what helps to understand a database, in one file, without secrets.
+//! `report`: one archive that helps to understand a database, without secrets.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::file::RECORDED;
 use crate::redact;
 use crate::snapshot::{Snapshot, kinds};
 
-/// How many of the operator's last lines are taken, of each of its pods.
+/// How many of the last lines of each of the operator's pods the report has.
 const LINES: i64 = 5_000;
 
 /// The files of a report, by name.
@@ -43,9 +43,12 @@ pub fn files(mut snapshot: Snapshot, name: &str, logs: &Result<Files, String>) -
     Ok(files)
 }
 
-/// A line of the operator's that is about this database or about none: it looks after others as well.
+/// Whether a line of the operator's log is about this database or about none: the operator serves others as well.
 fn is_about(line: &str, key: &str) -> bool {
-    let about_one = line.contains("\"database\"") || line.contains("database=");
+    let fields = ["database", "operation"];
+    let about_one = fields
+        .iter()
+        .any(|field| line.contains(&format!("\"{field}\"")) || line.contains(&format!("{field}=")));
     let names = |quote: &str| line.contains(&format!("{quote}{key}{quote}"));
     !about_one
         || names("\"")
@@ -54,7 +57,7 @@ fn is_about(line: &str, key: &str) -> bool {
             .any(|word| word.strip_prefix("database=") == Some(key))
 }
 
-/// The objects as documents of one YAML text. A kind of which all were read is a typed list, also if there are none.
+/// The objects as documents of one YAML text. A kind that was read completely is a typed list, also an empty one.
 fn objects(snapshot: &Snapshot) -> Result<String> {
     let mut text = format!("{RECORDED}{}\n", time(snapshot.at));
     for kind in kinds() {
@@ -83,11 +86,11 @@ fn readme(snapshot: &Snapshot, name: &str, logs: &Result<Files, String>) -> Stri
         "A report on the ClusteredDatabase {name}, made by kubectl-cdb {} at {}.\n\n\
          objects.yaml       its Kubernetes objects; Secrets were not read\n\
          operator/*.log     of the last {LINES} lines of each of the operator's pods those about this database, or about none\n\n\
-         Values whose names speak of passwords, tokens or keys are redacted, and so are the statements of postInitSql.\n\
+         Values whose names speak of passwords, tokens or keys are redacted, and so are the statements of postInitApplicationSQL.\n\
          Of annotations only the operator's and Kubernetes' own are kept. Read it before you give it away: a secret in a place of its\n\
          own, such as a label, is not recognized.\n\
          The logs of the instances are left out: they can hold statements with data.\n\n\
-         To look at it offline: kubectl cdb status {name} --file <this archive> (also: why, history, plan).\n",
+         To inspect it offline: kubectl cdb status {name} --file <this archive> (also: why, history, plan).\n",
         env!("CARGO_PKG_VERSION"),
         time(snapshot.at),
     );
@@ -136,7 +139,7 @@ pub async fn logs(cluster: &Cluster) -> Result<Files, String> {
 /// Writes the files into a new archive (`.tar.gz`); only its owner may read it.
 ///
 /// # Errors
-/// When there is such a file already, or it cannot be written.
+/// If the file exists already, or it cannot be written.
 pub fn write(path: &Path, name: &str, files: &Files, at: DateTime<Utc>) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();

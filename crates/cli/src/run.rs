@@ -4,19 +4,26 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use api::{ClusteredDatabase, Guarded};
+use chrono::Utc;
 use clap::CommandFactory;
 use futures::{Stream, StreamExt};
+use kube::ResourceExt;
+use kube::api::ListParams;
 use serde::Serialize;
 
 use crate::arguments::{Arguments, Command, Format, View};
 use crate::change::{self, Wish};
 use crate::cluster::{Cluster, Place};
+use crate::fleet::FleetPage;
 use crate::look::Look;
 use crate::snapshot::Snapshot;
-use crate::text::{Style, plain};
+use crate::text::{Style, instant, plain};
 use crate::upgrade::{Unread, UpgradePage};
 use crate::watch::{Change, Watched};
-use crate::{file, history, kubectl, plan, record, replay, report, status, upgrade, watch, what_if, why};
+use crate::{
+    backup, file, fleet, history, kubectl, plan, record, replay, report, status, upgrade, watch, what_if, why,
+};
 
 /// The program's exit code after success.
 const DONE: u8 = 0;
@@ -24,34 +31,56 @@ const DONE: u8 = 0;
 /// Carries the command out; returns the program's exit code.
 ///
 /// # Errors
-/// When it cannot be done.
+/// If it cannot be done.
 pub async fn run(arguments: Arguments) -> Result<u8> {
     let place = &arguments.place;
     match &arguments.command {
-        Command::Status { view, watch: true } => watch(place, view).await,
-        Command::Status { view, watch: false } => {
-            let (look, _) = look(place, view).await?;
-            show(view.output, &status::page(&look), |page| status::text(page, style()))
+        Command::Status {
+            name: None,
+            all_namespaces,
+            source,
+            ..
+        } => {
+            let page = fleet(place, source.file.as_deref(), *all_namespaces).await?;
+            show(source.output, &page, |page| fleet::text(page, style()))
+        }
+        Command::Status {
+            name: Some(name),
+            source,
+            watch: again,
+            ..
+        } => {
+            let view = View {
+                name: name.clone(),
+                source: source.clone(),
+            };
+            if *again {
+                return watch(place, &view).await;
+            }
+            let (look, _) = look(place, &view).await?;
+            show(source.output, &status::page(&look), |page| status::text(page, style()))
         }
         Command::Why { view } => {
             let (mut look, _) = look(place, view).await?;
-            show(view.output, &why::page(&mut look), |page| why::text(page, style()))
+            show(view.source.output, &why::page(&mut look), |page| {
+                why::text(page, style())
+            })
         }
         Command::History { view } => {
             let (look, snapshot) = look(place, view).await?;
-            show(view.output, &history::page(&look, &snapshot), |page| {
+            show(view.source.output, &history::page(&look, &snapshot), |page| {
                 history::text(page, style())
             })
         }
         Command::Plan { view, new } => {
             let (look, _) = look(place, view).await?;
             let page = plan::page(&look, &plan::read(new, &look)?)?;
-            show(view.output, &page, |page| plan::text(page, style()))?;
+            show(view.source.output, &page, |page| plan::text(page, style()))?;
             Ok(page.exit())
         }
         Command::WhatIf { view, lose } => {
             let (look, _) = look(place, view).await?;
-            show(view.output, &what_if::page(look, lose)?, |page| {
+            show(view.source.output, &what_if::page(look, lose)?, |page| {
                 what_if::text(page, style())
             })
         }
@@ -75,6 +104,26 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
             Ok(page.exit())
         }
         Command::Promote(of) => wish(place, &of.name, Wish::Promote(&of.instance)).await,
+        Command::TakeImage { name, image } => wish(place, name, Wish::TakeImage(image)).await,
+        Command::AcceptLoss { name, epoch } => wish(place, name, Wish::AcceptLoss(*epoch)).await,
+        Command::DiscardQuarantined { of, data } => {
+            wish(place, &of.name, Wish::DiscardQuarantined(&of.instance, data)).await
+        }
+        Command::RecreateLease(of) => wish(place, &of.name, Wish::RecreateLease).await,
+        Command::Backup(of) => back_up(place, &of.name).await,
+        Command::Backups { name, output } => {
+            let cluster = Cluster::connect(place).await?;
+            let all = cluster.backups().list(&ListParams::default()).await;
+            let all = all.map_err(|error| cluster.explain(error))?;
+            show(*output, &backup::page(&all.items, name.as_deref()), backup::text)
+        }
+        Command::Recover {
+            name,
+            new,
+            to,
+            backup,
+            dry_run,
+        } => recover(place, (name, new), to.as_deref(), backup.clone(), *dry_run).await,
         Command::Fence(of) => wish(place, &of.name, Wish::Fence(&of.instance)).await,
         Command::Unfence(of) => wish(place, &of.name, Wish::Unfence(&of.instance)).await,
         Command::Restart(of) => wish(place, &of.name, Wish::Restart).await,
@@ -101,9 +150,41 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
     }
 }
 
-/// The look that a page is made from: at files if they are named, else at the cluster.
+async fn back_up(place: &Place, name: &str) -> Result<u8> {
+    let cluster = Cluster::connect(place).await?;
+    let backup = backup::one_more(&cluster.database(name).await?, Utc::now())?;
+    let made = cluster.backups().create(&change::as_us(), &backup).await;
+    made.map_err(|error| cluster.explain(error))?;
+    let backup = backup.name_any();
+    say(&format!(
+        "{name} is to be backed up, as {backup}: see `kubectl get dbb {backup} --watch`\n"
+    ))
+}
+
+async fn recover(
+    place: &Place,
+    (name, new): (&str, &str),
+    to: Option<&str>,
+    of: Option<String>,
+    dry_run: bool,
+) -> Result<u8> {
+    let cluster = Cluster::connect(place).await?;
+    let time = to.map(|text| backup::time(text, Utc::now())).transpose()?;
+    let recovered = backup::recovered(&cluster.database(name).await?, new, time, of)?;
+    if dry_run {
+        return say(&serde_saphyr::to_string(&recovered).context("cannot write YAML")?);
+    }
+    let made = cluster.databases().create(&change::as_us(), &recovered).await;
+    made.map_err(|error| cluster.explain(error))?;
+    let when = time.map_or("the end of its archived WAL".to_owned(), instant);
+    say(&format!(
+        "{new} is to be made from the backups of {name}, as of {when}: see `kubectl cdb status {new} --watch`\n"
+    ))
+}
+
+/// The snapshot for a page: from files if they are named, else from the cluster.
 async fn look(place: &Place, view: &View) -> Result<(Look, Snapshot)> {
-    let (snapshot, namespace) = match &view.file {
+    let (snapshot, namespace) = match &view.source.file {
         Some(path) => (file::read(path)?, place.namespace.clone()),
         None => {
             let cluster = Cluster::connect(place).await?;
@@ -111,6 +192,20 @@ async fn look(place: &Place, view: &View) -> Result<(Look, Snapshot)> {
         }
     };
     Ok((Look::new(&snapshot, namespace.as_deref(), &view.name)?, snapshot))
+}
+
+/// The databases of a file, or of the cluster.
+async fn fleet(place: &Place, file: Option<&Path>, everywhere: bool) -> Result<FleetPage> {
+    let Some(path) = file else {
+        let databases = Cluster::connect(place).await?.fleet(everywhere).await?;
+        return Ok(fleet::page(&databases, everywhere, Utc::now()));
+    };
+    let snapshot = file::read(path)?;
+    let mut databases: Vec<Guarded<ClusteredDatabase>> = snapshot.typed("ClusteredDatabase")?;
+    if let (Some(namespace), false) = (&place.namespace, everywhere) {
+        databases.retain(|db| db.namespace().as_ref() == Some(namespace));
+    }
+    Ok(fleet::page(&databases, everywhere, snapshot.at))
 }
 
 fn style() -> Style {
@@ -133,7 +228,7 @@ fn say(text: &str) -> Result<u8> {
     heard(text).map(|_| DONE)
 }
 
-/// Writes to the standard output; false if nobody reads it any more (`| head`), which is no fault.
+/// Writes to the standard output; false if its reader has closed it (`| head`), which is no fault.
 fn heard(text: &str) -> Result<bool> {
     let mut out = std::io::stdout();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -193,7 +288,7 @@ async fn psql(place: &Place, name: &str, search_path: &str, arguments: &[String]
     let primary = cluster.primary(&db).await?;
     let how = kubectl::Psql {
         pod: &primary,
-        database: &db.spec.bootstrap.initdb.database,
+        database: &db.spec.initdb().database,
         search_path,
         terminal: std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
         arguments,
@@ -209,7 +304,7 @@ async fn write_report(place: &Place, name: &str, output: &Path) -> Result<u8> {
     let files = report::files(snapshot, name, &report::logs(&cluster).await)?;
     report::write(output, name, &files, at)?;
     say(&format!(
-        "{} is written: look into it before you send it to anybody\n",
+        "{} is written: read it before you send it to anybody\n",
         output.display()
     ))
 }
@@ -227,9 +322,11 @@ async fn watch(place: &Place, view: &View) -> Result<u8> {
             bail!("ClusteredDatabase {:?} is gone", view.name);
         }
         let look = Look::new(now, Some(&cluster.namespace), &view.name)?;
-        let page = rendered(view.output, &status::page(&look), |page| status::text(page, style()))?;
+        let page = rendered(view.source.output, &status::page(&look), |page| {
+            status::text(page, style())
+        })?;
         if page != before {
-            let text = if style().colour && view.output == Format::Text {
+            let text = if style().colour && view.source.output == Format::Text {
                 format!("\u{1b}[2J\u{1b}[H{page}")
             } else {
                 format!("{page}---\n")
@@ -246,7 +343,7 @@ async fn watch(place: &Place, view: &View) -> Result<u8> {
 /// Waits for the next change.
 async fn next(watched: &mut Watched, changes: &mut (impl Stream<Item = Change> + Unpin)) -> Result<()> {
     loop {
-        let (kind, event) = changes.next().await.context("nothing is watched any more")?;
+        let (kind, event) = changes.next().await.context("all watches have ended")?;
         match event {
             Ok(event) => {
                 if watched.take(&kind, event) {
@@ -255,7 +352,7 @@ async fn next(watched: &mut Watched, changes: &mut (impl Stream<Item = Change> +
             }
             Err(error) => {
                 let error = plain(&error.to_string());
-                eprintln!("kubectl cdb: the watch failed ({error}); it goes on by itself");
+                eprintln!("kubectl cdb: the watch failed ({error}); it restarts by itself");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The objects of one database, from a cluster or from files: every page is made from these alone.
+//! The objects of one database, from a cluster or from files. Every page shows only these.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +17,12 @@ use kube::core::ApiResource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The objects of one database, and what is known of those that are not here.
+/// The objects of one database, and what is known of absent ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The objects, each with `apiVersion` and `kind`. No Secret is ever among them.
     pub objects: Vec<Value>,
-    /// Kinds of which all objects of the database are here: another one does not exist.
+    /// Kinds with all objects of the database: another one does not exist.
     pub complete: BTreeSet<String>,
     /// Kinds that could not be read, and why.
     pub unreadable: BTreeMap<String, String>,
@@ -30,7 +30,7 @@ pub struct Snapshot {
     pub at: DateTime<Utc>,
 }
 
-/// The kinds that are read, the resource itself first. Secrets are left out: what they hold is nobody's business here.
+/// The kinds to read, the resource itself first, without Secrets.
 pub fn kinds() -> Vec<ApiResource> {
     vec![
         ApiResource::erase::<ClusteredDatabase>(&()),
@@ -60,7 +60,7 @@ impl Snapshot {
     /// The objects of one kind, as their type.
     ///
     /// # Errors
-    /// When one of them is not what its kind says.
+    /// If one of them does not fit its kind.
     pub fn typed<K: DeserializeOwned>(&self, kind: &str) -> Result<Vec<K>> {
         self.of(kind)
             .map(|object| {
@@ -78,7 +78,7 @@ impl Snapshot {
     /// The resource called `name`, in `namespace` if that is given.
     ///
     /// # Errors
-    /// When there is none, or there are several.
+    /// If there is none, or there are several.
     pub fn database(&self, namespace: Option<&str>, name: &str) -> Result<ClusteredDatabase> {
         let all: Vec<ClusteredDatabase> = self.typed("ClusteredDatabase")?;
         let there: Vec<_> = all.iter().map(full_name).collect();

@@ -1,13 +1,17 @@
-//! `status`: where the database stands, and each of its instances.
+//! `status`: the state of the database and of each of its instances.
 
 use api::Phase;
-use api::status::{DurabilityStatus, FailureStatus, SwitchoverRequest, Transition, WaitingStatus};
+use api::backup::StoredBackup;
+use api::status::{ArchiveStatus, DurabilityStatus, FailureStatus, NotedRequest, Transition, WaitingStatus};
 use machine::cluster::{Facts, Pod, fence_of};
 use machine::protocol::{LeaseRecord, MemberState, Position};
+use machine::units::Bytes;
 use serde::Serialize;
 
 use crate::look::Look;
-use crate::text::{Page, Style, Tone, bytes, instant, span};
+use crate::text::{Page, Style, Tone, instant, span};
+use crate::verdict::{Actor, Headline, headline, is_stale};
+use crate::words;
 
 /// How many of the last changes of phase are shown.
 const TRANSITIONS: usize = 5;
@@ -20,9 +24,11 @@ pub struct StatusPage {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
+    /// How it is, and who must act.
+    pub headline: Headline,
     /// `status.phase`.
     pub phase: Option<Phase>,
-    /// For how many seconds it has been in this phase.
+    /// Seconds since this phase began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase_seconds: Option<i64>,
     /// `status.step`.
@@ -32,9 +38,9 @@ pub struct StatusPage {
     pub paused: bool,
     /// `spec.hibernated`.
     pub hibernated: bool,
-    /// The switchover that the user asked for last.
+    /// The last request of an operation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<SwitchoverRequest>,
+    pub request: Option<NotedRequest>,
     /// `status.waiting`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting: Option<WaitingStatus>,
@@ -44,7 +50,13 @@ pub struct StatusPage {
     /// `status.durability`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub durability: Option<DurabilityStatus>,
-    /// The spec's generation that the status speaks of is the present one.
+    /// `status.backup.lastBackup`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_backup: Option<StoredBackup>,
+    /// `status.backup.archive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveStatus>,
+    /// The status describes the spec's present generation.
     pub up_to_date: bool,
     /// Ready and wanted instances.
     pub ready: String,
@@ -54,7 +66,7 @@ pub struct StatusPage {
     /// The primary's timeline.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeline: Option<u32>,
-    /// How many times the lease has changed hands.
+    /// The epoch of the Lease, a counter that never falls; each take of the lease raises it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
     /// The instances, in order of ordinal.
@@ -72,13 +84,13 @@ pub struct StatusPage {
 pub struct Instance {
     /// Its pod's name.
     pub name: String,
-    /// `primary` or `standby`; absent while nobody knows.
+    /// `primary` or `standby`; absent while unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<&'static str>,
-    /// It serves in its role; absent if that cannot be told.
+    /// It serves in its role; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
-    /// What its agent says that it is doing.
+    /// Its agent's last reported state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<MemberState>,
     /// Timeline of its last WAL, by the Lease.
@@ -87,9 +99,9 @@ pub struct Instance {
     /// End of its WAL, by the Lease.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wal: Option<String>,
-    /// How many bytes of WAL it is behind the primary, by the Lease; absent on another timeline.
+    /// How much WAL it is behind the primary, by the Lease; absent on another timeline.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub lag_bytes: Option<u64>,
+    pub lag_bytes: Option<Bytes>,
     /// Its node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
@@ -98,13 +110,14 @@ pub struct Instance {
     pub fault: Option<String>,
 }
 
-/// The page of one look.
+/// The page of one snapshot.
 pub fn page(look: &Look) -> StatusPage {
     let status = look.status();
     let skip = status.history.len().saturating_sub(TRANSITIONS);
     StatusPage {
         name: look.db.metadata.name.clone().unwrap_or_default(),
         namespace: look.namespace().to_owned(),
+        headline: headline(&look.db, look.now),
         phase: status.phase,
         phase_seconds: status
             .memo
@@ -117,7 +130,9 @@ pub fn page(look: &Look) -> StatusPage {
         waiting: status.waiting.clone(),
         failure: status.failure.clone(),
         durability: status.durability.clone(),
-        up_to_date: status.observed_generation == look.db.metadata.generation,
+        last_backup: status.backup.as_ref().and_then(|backup| backup.last_backup.clone()),
+        archive: status.backup.clone().map(|backup| backup.archive),
+        up_to_date: !is_stale(&look.db),
         ready: status.ready.clone(),
         version: status.version.clone(),
         timeline: status.timeline,
@@ -136,7 +151,7 @@ fn instances(facts: &Facts<'_>) -> Vec<Instance> {
     let holder = facts.holder().map(|holder| holder.incarnation.pod.clone());
     let primary = holder.as_ref().and_then(|holder| facts.lease?.positions.get(holder));
     let mut instances: Vec<_> = facts.pods().iter().map(|pod| instance(facts, pod, primary)).collect();
-    // Members whose pods are gone, or of which the pods could not be read.
+    // Members whose pods are gone or could not be read.
     for name in facts.status.members.keys() {
         if facts.pods().iter().all(|pod| pod.name != *name) {
             let gone = facts.observed.pods.get().is_some();
@@ -167,7 +182,7 @@ fn instance(facts: &Facts<'_>, pod: &Pod, primary: Option<&Position>) -> Instanc
     let pending = report.is_some_and(|report| report.pending_restart);
     let fault = pod
         .terminating
-        .then(|| "its pod is going away".to_owned())
+        .then(|| "its pod is being deleted".to_owned())
         .or_else(|| fence_of(facts, &pod.name).map(str::to_owned))
         .or(image)
         .or_else(|| pod.unschedulable.clone())
@@ -184,11 +199,11 @@ fn instance(facts: &Facts<'_>, pod: &Pod, primary: Option<&Position>) -> Instanc
     }
 }
 
-/// What the Lease says of where a member's WAL ends.
+/// The end of a member's WAL, by the Lease.
 fn placed(name: &str, lease: Option<&LeaseRecord>, primary: Option<&Position>) -> Instance {
     let position = lease.and_then(|lease| lease.positions.get(name));
     let lag = match (position, primary) {
-        (Some(own), Some(primary)) if own.timeline == primary.timeline => Some(primary.lsn.0.saturating_sub(own.lsn.0)),
+        (Some(own), Some(primary)) if own.timeline == primary.timeline => Some(primary.lsn.since(own.lsn)),
         _ => None,
     };
     Instance {
@@ -207,8 +222,14 @@ fn placed(name: &str, lease: Option<&LeaseRecord>, primary: Option<&Position>) -
 /// The page as text.
 pub fn text(page: &StatusPage, style: Style) -> String {
     let mut out = Page::default();
-    let name = format!("{} in {}", page.name, page.namespace);
-    out.field("Database", style.paint(Tone::Strong, &name));
+    let name = format!("{} ({})", page.name, page.namespace);
+    let verdict = page.headline.line(page.durability.as_ref(), style);
+    out.wrapped(format!("{}  {verdict}", style.paint(Tone::Strong, &name)));
+    if let Some(action) = &page.headline.action {
+        let needs_you = page.headline.actor == Some(Actor::You);
+        let name = if needs_you { "  do" } else { "  see" };
+        out.field(name, style.paint(Tone::Strong, action));
+    }
     let since = page
         .phase_seconds
         .map(|seconds| format!(" for {}", span(chrono::TimeDelta::seconds(seconds))));
@@ -230,27 +251,21 @@ pub fn text(page: &StatusPage, style: Style) -> String {
             .map_or("open".to_owned(), |outcome| format!("{outcome:?}"));
         let message = request.message.as_ref().map(|message| format!(": {message}"));
         out.field(
-            "Switchover",
+            "Operation",
             format!(
-                "{} asked for at {}: {outcome}{}",
-                request.value,
+                "{}, asked for at {}: {outcome}{}",
+                request.request.action,
                 instant(request.since),
                 message.unwrap_or_default()
             ),
         );
     }
-    if !page.up_to_date {
-        out.field(
-            "Note",
-            "the operator has not looked at the latest change of the spec yet",
-        );
-    }
-    if let Some(failure) = &page.failure {
-        let text = format!("{:?}: {}", failure.reason, failure.message);
-        out.field("Failure", style.paint(Tone::Bad, &text));
-    }
     if let Some(waiting) = &page.waiting {
         out.field("Waits for", &waiting.what);
+        out.field("  who acts", words::actor(waiting.actor, &waiting.who_can_end_it));
+        if let Some(reason) = waiting.reason {
+            out.field("  reason", words::reason(reason, waiting.object.as_deref()));
+        }
         let until = waiting
             .deadline
             .map(|deadline| format!(", to {} at most", instant(deadline)));
@@ -258,12 +273,24 @@ pub fn text(page: &StatusPage, style: Style) -> String {
             "  since",
             format!("{}{}", instant(waiting.since), until.unwrap_or_default()),
         );
-        out.field("  ended by", &waiting.who_can_end_it);
     }
     if let Some(durability) = &page.durability {
         out.field("Durability", format!("{:?}", durability.mode));
         out.field("  loss", &durability.loss_bound);
         out.field("  recovery", &durability.recovery_bound);
+    }
+    if let Some(backup) = &page.last_backup {
+        let stored = Bytes(backup.stored_bytes).rounded();
+        out.field(
+            "Backup",
+            format!("{} of {}, {stored}", backup.name, instant(backup.stop_time)),
+        );
+    }
+    if let Some(archive) = &page.archive {
+        out.field("Archive", archived(archive));
+        if let Some(fault) = &archive.fault {
+            out.field("  fault", fault);
+        }
     }
     let version = page.version.as_ref().map(|version| format!("PostgreSQL {version}"));
     let timeline = page.timeline.map(|timeline| format!("timeline {timeline}"));
@@ -300,6 +327,19 @@ pub fn text(page: &StatusPage, style: Style) -> String {
     out.finish()
 }
 
+/// How far WAL is archived, and how much waits.
+fn archived(archive: &ArchiveStatus) -> String {
+    let up_to = match &archive.archived_up_to {
+        Some(up_to) => format!("up to {} on timeline {}", up_to.lsn, up_to.timeline),
+        None => "nothing is archived yet".to_owned(),
+    };
+    let waiting = (archive.waiting_bytes > 0).then(|| format!(", {} wait", Bytes(archive.waiting_bytes).rounded()));
+    let gap = archive
+        .given_up_segments
+        .map(|segments| format!(", with a gap of {segments} segments"));
+    format!("{up_to}{}{}", waiting.unwrap_or_default(), gap.unwrap_or_default())
+}
+
 fn row(instance: &Instance, style: Style) -> Vec<String> {
     let or = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     let ready = match instance.ready {
@@ -311,16 +351,25 @@ fn row(instance: &Instance, style: Style) -> Vec<String> {
         instance.name.clone(),
         or(instance.role.map(str::to_owned)),
         ready,
-        or(instance.state.map(|state| format!("{state:?}"))),
+        or(instance.state.map(|state| state_text(state, instance.role))),
         or(instance.timeline.map(|timeline| timeline.to_string())),
         or(instance.wal.clone()),
         or(instance
             .lag_bytes
             .filter(|_| instance.role != Some("primary"))
-            .map(bytes)),
+            .map(Bytes::rounded)),
         or(instance.node.clone()),
         instance.fault.clone().unwrap_or_default(),
     ]
+}
+
+/// The agent's last reported state. An instance without the lease is no primary any more, whatever it reported last.
+fn state_text(state: MemberState, role: Option<&str>) -> String {
+    if state == MemberState::Primary && role != Some("primary") {
+        "last primary".to_owned()
+    } else {
+        format!("{state:?}")
+    }
 }
 
 fn transition(change: &Transition, style: Style) -> Vec<String> {

@@ -1,4 +1,4 @@
-//! How pages look: times, sizes, tables, and colour where that is wanted.
+//! The format of pages: times, sizes, tables, and colour on request.
 
 use std::fmt::Write;
 
@@ -12,20 +12,20 @@ pub struct Style {
     pub colour: bool,
 }
 
-/// A colour, by what it tells.
+/// A colour, by its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     /// As it should be.
     Good,
     /// Under way, or waiting.
     Busy,
-    /// Needs somebody.
+    /// Somebody must act.
     Bad,
     /// A heading.
     Strong,
 }
 
-/// How the colours of [`Style::paint`] begin and end: all that a page may have of what a terminal obeys.
+/// First and last characters of the colours of [`Style::paint`]: the only escape sequences of a page.
 const COLOURS: [&str; 5] = ["\u{1b}[32m", "\u{1b}[33m", "\u{1b}[31m", "\u{1b}[1m", "\u{1b}[0m"];
 
 impl Style {
@@ -65,11 +65,14 @@ impl Style {
     }
 }
 
-/// Where the value of a field begins.
+/// Column of a field's value.
 const FIELD: usize = 12;
 
-/// A text as it may be shown: much of it comes from others, and a terminal obeys control characters. They are replaced, and
-/// so are those that turn the direction of writing.
+/// Longer lines are wrapped.
+const WIDTH: usize = 100;
+
+/// Replaces control characters, and those that change the direction of writing: much of a text comes from others, and a
+/// terminal obeys such characters.
 pub fn plain(text: &str) -> String {
     let turns = |c| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let shown = text.chars().map(|c| match c {
@@ -81,7 +84,7 @@ pub fn plain(text: &str) -> String {
     shown.collect()
 }
 
-/// [`plain`], with our colours.
+/// [`plain`], but keeps our colours.
 fn coloured(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -95,21 +98,39 @@ fn coloured(text: &str) -> String {
     out + &plain(rest)
 }
 
-/// A page that is being written. What a terminal would obey is taken out of all that enters it, but for our colours.
+/// A page that is being written. It replaces control characters in all texts, except our colours.
 #[derive(Debug, Default)]
 pub struct Page {
     text: String,
 }
 
 impl Page {
-    /// `name`, and `value` in a column of its own; the lines of a longer value stand below each other.
+    /// `name`, and `value` in a column of its own; a value of several lines stays in that column.
     pub fn field(&mut self, name: &str, value: impl AsRef<str>) {
         let mut name = name;
         for line in coloured(value.as_ref()).lines() {
-            // Writing to a String cannot fail.
-            let _ = writeln!(self.text, "{name:<FIELD$}{line}");
+            self.wrapped(format!("{name:<FIELD$}{line}"));
             name = "";
         }
+    }
+
+    /// A line, wrapped between words; what follows stands in the column of the fields' values.
+    pub fn wrapped(&mut self, line: impl AsRef<str>) {
+        let line = coloured(line.as_ref()).replace('\n', " ");
+        let mut width = 0;
+        for word in line.split_inclusive(' ') {
+            let length = visible(word.trim_end());
+            if width > FIELD && width + length > WIDTH {
+                self.text.truncate(self.text.trim_end_matches(' ').len());
+                // Writing to a String cannot fail.
+                let _ = write!(self.text, "\n{:FIELD$}", "");
+                width = FIELD;
+            }
+            self.text.push_str(word);
+            width += visible(word);
+        }
+        self.text.truncate(self.text.trim_end_matches(' ').len());
+        self.text.push('\n');
     }
 
     /// A line; line breaks in it are blanks.
@@ -119,7 +140,7 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Rows under their heads, in columns that are as wide as they need to be. No head: only the rows.
+    /// Rows under their heads, in columns of the needed width. Without heads only the rows.
     pub fn table(&mut self, heads: &[&str], rows: &[Vec<String>]) {
         let heads: Vec<String> = heads.iter().map(|head| (*head).to_owned()).collect();
         let rows: Vec<Vec<String>> = rows
@@ -149,7 +170,7 @@ impl Page {
     }
 }
 
-/// How many columns a text takes, its colours left out.
+/// The number of columns of a text, without its colours.
 fn visible(text: &str) -> usize {
     let mut coloured = false;
     let shown = text.chars().filter(|&c| {
@@ -160,9 +181,9 @@ fn visible(text: &str) -> usize {
     shown.count()
 }
 
-/// A time, to the second, as people read it: `2027-01-01 12:00:00`.
+/// A time to the second, for people: `2027-01-01 12:00:00Z`.
 pub fn instant(at: DateTime<Utc>) -> String {
-    at.format("%Y-%m-%d %H:%M:%S").to_string()
+    at.format("%Y-%m-%d %H:%M:%SZ").to_string()
 }
 
 /// A time span in its two largest units: `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`.
@@ -181,21 +202,6 @@ pub fn span(span: TimeDelta) -> String {
         rest %= size;
     }
     parts.join(" ")
-}
-
-/// A number of bytes: `0 B`, `512 B`, `3.2 KiB`, `16 MiB`.
-#[allow(clippy::cast_precision_loss, reason = "one decimal is shown")]
-pub fn bytes(bytes: u64) -> String {
-    let units = ["KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes as f64, "B");
-    for next in units {
-        if value < 1_024.0 {
-            break;
-        }
-        (value, unit) = (value / 1_024.0, next);
-    }
-    let text = format!("{value:.1}");
-    format!("{} {unit}", text.strip_suffix(".0").unwrap_or(&text))
 }
 
 /// `one, two and three`.
@@ -220,14 +226,6 @@ mod tests {
         assert_eq!(of(200), "3 min 20 s");
         assert_eq!(of(7_500), "2 h 5 min");
         assert_eq!(of(86_400 * 3 + 5), "3 d");
-    }
-
-    #[test]
-    fn sizes_have_one_decimal_at_most() {
-        assert_eq!(bytes(0), "0 B");
-        assert_eq!(bytes(1_536), "1.5 KiB");
-        assert_eq!(bytes(16 << 20), "16 MiB");
-        assert_eq!(bytes(u64::MAX), "16777216 TiB");
     }
 
     #[test]
@@ -259,6 +257,31 @@ mod tests {
         assert!(text.contains("\u{1b}[31ma\u{fffd}]0;title"), "{text:?}");
         assert!(!text.lines().any(|line| line.starts_with("forged")), "{text:?}");
         assert_eq!(plain("\u{1b}[31mx\u{1b}[0m"), "\u{fffd}[31mx\u{fffd}[0m");
+    }
+
+    #[test]
+    fn long_fields_are_wrapped_between_words_and_keep_their_blanks() {
+        let of = |value: &str| {
+            let mut page = Page::default();
+            page.field("Name", value);
+            page.finish()
+        };
+        assert_eq!(of(""), "", "no line");
+        assert_eq!(of("a  b"), "Name        a  b\n");
+        let word = "x".repeat(43);
+        let red = Style { colour: true }.paint(Tone::Bad, &word);
+        assert_eq!(
+            of(&format!("{word} {red}")),
+            format!("Name        {word} {red}\n"),
+            "99 columns"
+        );
+        assert_eq!(
+            of(&format!("{word}- {word}-")),
+            format!("Name        {word}-\n            {word}-\n")
+        );
+        let long = "y".repeat(200);
+        assert_eq!(of(&long), format!("Name        {long}\n"), "a word stays whole");
+        assert_eq!(of("a\nb"), "Name        a\n            b\n");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `upgrade-preview`: what this version's machine and builders would do about databases that run, before it is installed.
+//! `upgrade-preview`: what this version's machine and builders would do about running databases, before it is installed.
 
 use anyhow::{Result, bail};
 use api::{ClusteredDatabase, Phase};
@@ -25,7 +25,7 @@ pub struct UpgradePage {
     pub version: &'static str,
     /// The databases.
     pub databases: Vec<Preview>,
-    /// Those of which nothing can be told.
+    /// The databases that could not be read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unread: Vec<Unread>,
 }
@@ -50,27 +50,27 @@ pub struct Preview {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
-    /// What the running operator says.
+    /// The state by the running operator.
     pub now: State,
-    /// What this version would say, once it has done what it does first.
+    /// The state by this version after its first actions.
     pub then: State,
-    /// What it does first, until something else has to move.
+    /// Its first actions, up to one whose result depends on others.
     pub actions: Vec<Step>,
-    /// Instances whose pods are of an older template then: each is replaced, one at a time.
+    /// Instances whose pods are then of an older template: they are replaced one at a time.
     pub replaced: Vec<String>,
-    /// What the running operator has recorded, decided again.
+    /// The running operator's recorded decisions, made again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<Replay>,
-    /// What could not be read, or not be compared.
+    /// What could not be read or compared.
     pub notes: Vec<String>,
 }
 
-/// Where a database stands, in the words of an operator.
+/// The state of a database, as an operator reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct State {
     /// The phase.
     pub phase: Option<Phase>,
-    /// What is waited for.
+    /// The unmet condition.
     #[serde(rename = "for", skip_serializing_if = "Option::is_none")]
     pub what: Option<String>,
 }
@@ -80,7 +80,7 @@ pub struct State {
 pub struct Replay {
     /// How many there are.
     pub decisions: usize,
-    /// How many are other ones by this version.
+    /// How many differ with this version.
     pub differing: usize,
     /// When the first of them was made.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,14 +88,14 @@ pub struct Replay {
 }
 
 impl Preview {
-    /// This version says and does what the running one does.
+    /// This version reports and does the same as the running one.
     fn is_same(&self) -> bool {
         self.actions.is_empty() && self.replaced.is_empty() && self.now == self.then
     }
 }
 
 impl UpgradePage {
-    /// The program's exit code: as of `plan`, that of an error if not all could be read.
+    /// The program's exit code: as of `plan`; that of an error if not all databases could be read.
     pub fn exit(&self) -> u8 {
         if !self.unread.is_empty() {
             return 1;
@@ -119,10 +119,10 @@ pub fn page(databases: Vec<Preview>, unread: Vec<Unread>) -> UpgradePage {
     }
 }
 
-/// The databases that are meant, as namespace and name: those that are named, or all.
+/// The chosen databases, as namespace and name: the named ones, or all.
 ///
 /// # Errors
-/// When they cannot be listed, or there are none.
+/// If they cannot be listed, or there are none.
 pub async fn meant(cluster: &Cluster, names: &[String], everywhere: bool) -> Result<Vec<(String, String)>> {
     if !names.is_empty() {
         return Ok(names
@@ -135,7 +135,7 @@ pub async fn meant(cluster: &Cluster, names: &[String], everywhere: bool) -> Res
     } else {
         cluster.databases()
     };
-    // Their names alone: one that cannot be read is no reason to leave out the others.
+    // Their names alone: one unreadable database must not hide the others.
     let found = api.list_metadata(&ListParams::default()).await;
     let found = found.map_err(|error| cluster.explain(error))?;
     if found.items.is_empty() && !everywhere {
@@ -151,7 +151,7 @@ pub async fn meant(cluster: &Cluster, names: &[String], everywhere: bool) -> Res
 /// What an upgrade means for one database of a cluster.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub async fn online(cluster: &Cluster, namespace: &str, name: &str) -> Result<Preview> {
     let cluster = Cluster {
         namespace: namespace.to_owned(),
@@ -239,9 +239,9 @@ pub fn text(page: &UpgradePage, style: Style) -> String {
     }
     out.line("");
     out.line(
-        "The operator's configuration (its own image, default images of PostgreSQL) is taken to be as it is. Another image of \
-         the operator changes each StatefulSet and replaces no pod; another default image of PostgreSQL is taken by new \
-         databases, and by others only on the user's order.",
+        "This preview assumes the operator's present configuration (its own image, default images of PostgreSQL). Another image of \
+         the operator changes each StatefulSet and replaces no pod. Another default image of PostgreSQL applies to new \
+         databases, and to others only by the user's order.",
     );
     out.finish()
 }
@@ -268,7 +268,7 @@ fn one(out: &mut Page, preview: &Preview, style: Style) {
         let told = match (replay.differing, replay.first) {
             (0, _) | (_, None) => format!("{} decisions, as recorded", replay.decisions),
             (differing, Some(first)) => format!(
-                "{differing} of {} decisions are other ones, the first that of {}: see `kubectl cdb record` and `replay`",
+                "{differing} of {} decisions differ, first the one of {}: see `kubectl cdb record` and `replay`",
                 replay.decisions,
                 instant(first)
             ),

@@ -1,4 +1,4 @@
-//! What the page of `status` shows, kept as it is by watches: at a change nothing is read again.
+//! The snapshot of `status`, kept up to date by watches: a change needs no new read.
 
 use std::collections::BTreeMap;
 
@@ -18,10 +18,10 @@ use serde_json::Value;
 use crate::cluster::{Cluster, value};
 use crate::snapshot::{self, Snapshot};
 
-/// What a watch tells, and of which kind.
+/// An event of a watch, and its kind.
 pub type Change = (ApiResource, watcher::Result<Event<DynamicObject>>);
 
-/// What happens to the database called `name`, its Lease and its pods, as far as `snapshot` shows that they may be read.
+/// The events of the database called `name`, its Lease and its pods, for the kinds that `snapshot` shows to be readable.
 pub fn changes(cluster: &Cluster, name: &str, snapshot: &Snapshot) -> BoxStream<'static, Change> {
     let named = Config::default().fields(&format!("metadata.name={name}"));
     let labelled = Config::default().labels(&format!("{LABEL_CLUSTER}={name}"));
@@ -44,7 +44,7 @@ pub fn changes(cluster: &Cluster, name: &str, snapshot: &Snapshot) -> BoxStream<
 /// A snapshot that follows its watches.
 pub struct Watched {
     snapshot: Snapshot,
-    /// By kind: what a list that is not complete yet has named so far.
+    /// By kind: the objects of an incomplete list so far.
     listed: BTreeMap<String, Vec<Value>>,
 }
 
@@ -63,7 +63,7 @@ impl Watched {
         &self.snapshot
     }
 
-    /// Takes in an event; false if it changes nothing yet.
+    /// Applies an event; false if it changes nothing yet.
     pub fn take(&mut self, kind: &ApiResource, event: Event<DynamicObject>) -> bool {
         match event {
             Event::Init => drop(self.listed.insert(kind.kind.clone(), Vec::new())),

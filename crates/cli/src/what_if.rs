@@ -1,5 +1,5 @@
-//! `what-if`: what the loss of something would mean now. All of it is counted from what is observed, by the machine's own
-//! rules ([`machine::quorum`], `status.durability`) and by the decision that it makes about the rest.
+//! `what-if`: what the loss of something would mean now. The machine's own rules ([`machine::quorum`], `status.durability`) and
+//! its decision about the rest compute all of it from what is observed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -9,21 +9,22 @@ use api::status::DurabilityMode;
 use machine::cluster::{Action, Facts, Known, Pod, briefly_away};
 use machine::protocol::{LeaseRecord, MemberId};
 use machine::timing::Timing;
+use machine::units::Millis;
 use serde::Serialize;
 
 use crate::ahead;
 use crate::look::Look;
-use crate::text::{Page, Style, Tone, bytes, list};
+use crate::text::{Page, Style, Tone, list};
 use crate::words;
 
 /// What is lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// This instance dies, and is away.
+    /// This instance dies and stays away.
     Instance(String),
     /// This node is gone, with the instances on it.
     Node(String),
-    /// Nobody can reach the API server.
+    /// The API server is out of reach for all.
     Api,
     /// No operator runs.
     Operator,
@@ -55,13 +56,13 @@ pub struct WhatIfPage {
     pub lost: String,
     /// Instances that are left and serve.
     pub left: Vec<String>,
-    /// Whether commits go on.
+    /// Whether commits continue.
     pub commits: String,
-    /// Who may be elected.
+    /// The instances that may be elected.
     pub election: String,
-    /// How long nothing can be written.
+    /// How long writes stop.
     pub outage: String,
-    /// What can be lost of what was committed.
+    /// Which commits can be lost.
     pub data: String,
     /// What the operator would do and wait for.
     pub operator: Vec<String>,
@@ -71,7 +72,7 @@ pub struct WhatIfPage {
 }
 
 /// What is known before the loss.
-struct Standing<'a> {
+struct Before<'a> {
     facts: &'a Facts<'a>,
     lease: &'a LeaseRecord,
     /// The primary's pod.
@@ -81,24 +82,24 @@ struct Standing<'a> {
     loss: String,
 }
 
-/// The page of one look.
+/// The page of one snapshot.
 ///
 /// # Errors
-/// When there is no such instance or node, or no primary serves: then a failure has happened already.
+/// If there is no such instance or node, or no primary serves: then a failure has happened already.
 pub fn page(mut look: Look, loss: &Loss) -> Result<WhatIfPage> {
     look.presume();
     let lost = look.with_facts(|facts| lost(facts, loss))?;
     let mut page = look.with_facts(|facts| {
         let (Some(lease), Some(primary)) = (facts.lease, facts.primary()) else {
             bail!(
-                "no primary of {0} serves now, so a further loss cannot be reckoned: see `kubectl cdb why {0}`",
+                "no primary of {0} serves now, so the effect of a further loss is unknown: see `kubectl cdb why {0}`",
                 facts.wanted.name
             );
         };
         let decision = look.decide();
         let status = look.status_after(&decision, &BTreeMap::new());
         let durability = status.durability;
-        let standing = Standing {
+        let before = Before {
             facts,
             lease,
             primary,
@@ -108,9 +109,9 @@ pub fn page(mut look: Look, loss: &Loss) -> Result<WhatIfPage> {
             loss: durability.map_or_else(String::new, |found| found.loss_bound),
         };
         Ok(match loss {
-            Loss::Api => standing.without_api_server(look.namespace()),
-            Loss::Operator => standing.without_operator(look.namespace()),
-            Loss::Instance(_) | Loss::Node(_) => standing.without(loss, &lost, look.namespace()),
+            Loss::Api => before.without_api_server(look.namespace()),
+            Loss::Operator => before.without_operator(look.namespace()),
+            Loss::Instance(_) | Loss::Node(_) => before.without(loss, &lost, look.namespace()),
         })
     })?;
     page.operator = match loss {
@@ -127,7 +128,7 @@ pub fn page(mut look: Look, loss: &Loss) -> Result<WhatIfPage> {
     Ok(page)
 }
 
-/// The pods that go.
+/// The lost pods.
 fn lost(facts: &Facts<'_>, loss: &Loss) -> Result<BTreeSet<String>> {
     let names = |pods: &mut dyn Iterator<Item = &String>| {
         list(&pods.cloned().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())
@@ -162,8 +163,8 @@ fn lost(facts: &Facts<'_>, loss: &Loss) -> Result<BTreeSet<String>> {
     }
 }
 
-impl Standing<'_> {
-    /// Instances of these are lost: the rest of the page but what the operator does.
+impl Before<'_> {
+    /// The page for the loss of these instances, without the operator's actions.
     fn without(&self, loss: &Loss, lost: &BTreeSet<String>, namespace: &str) -> WhatIfPage {
         let lost_primary = lost.contains(&self.primary.name);
         let left: Vec<_> = self.serving().filter(|pod| !lost.contains(&pod.name)).collect();
@@ -173,7 +174,7 @@ impl Standing<'_> {
             .copied()
             .collect();
         let names: Vec<_> = lost.iter().cloned().collect();
-        let told = match loss {
+        let description = match loss {
             Loss::Node(node) if lost_primary => {
                 format!(
                     "node {node}, with {}; {} is the primary",
@@ -185,11 +186,12 @@ impl Standing<'_> {
             _ if lost_primary => format!("{}, the primary", self.primary.name),
             _ => list(&names),
         };
-        let mut page = self.page(told, &left, namespace);
+        let mut page = self.page(description, &left, namespace);
         if let Loss::Node(node) = loss {
             page.kubernetes = Some(format!(
-                "makes no other pod while the Node object {node} exists, from which it cannot know that nothing runs there: if it \
-                 is off, delete that, or taint it node.kubernetes.io/out-of-service. A volume that is local to the node is lost with it"
+                "makes no other pod while the Node object {node} exists, because the pods may still run there. If the node is off, \
+                 delete the Node object, or taint it node.kubernetes.io/out-of-service. A volume that is local to the node is \
+                 lost with it"
             ));
         }
         if lost_primary {
@@ -222,7 +224,7 @@ impl Standing<'_> {
         page.election = if rule.is_synchronous() {
             let whom = if elects { one_of(&names) } else { "nobody".to_owned() };
             format!(
-                "{whom}: it takes the answers of {} of the {} that commits wait for, and {} of them {} left",
+                "{whom}: an election needs the answers of {} of the {} that commits wait for, and {} of them {} left",
                 rule.promises_needed(),
                 standbys_of(rule.names.len()),
                 named.len(),
@@ -241,9 +243,9 @@ impl Standing<'_> {
                 self.recovery.clone()
             };
             page.data = if rule.is_synchronous() {
-                "nothing while the volumes are kept: nobody is elected without the answers that it takes".to_owned()
+                "nothing while the volumes stay: without enough answers nobody is elected".to_owned()
             } else {
-                "nothing while the primary's volume is kept".to_owned()
+                "nothing while the primary's volume stays".to_owned()
             };
             return;
         }
@@ -267,28 +269,34 @@ impl Standing<'_> {
         };
     }
 
-    /// Commits go on with so many standbys.
+    /// Commits continue with so many standbys.
     fn suffices(&self, standbys: usize) -> bool {
-        let preferred = self.facts.wanted.spec.wanted_durability().mode == DurabilityMode::Preferred;
+        let preferred = self
+            .facts
+            .wanted
+            .spec
+            .wanted_durability(self.facts.status.memo.durability)
+            .mode
+            == DurabilityMode::Preferred;
         preferred || standbys >= self.lease.rule.required
     }
 
-    /// Whether commits go on with so many standbys, in words.
+    /// Describes whether commits continue with so many standbys.
     fn commits(&self, standbys: usize) -> String {
         let required = self.lease.rule.required;
         let why = format!("they wait for {}, and {standbys} would serve", standbys_of(required));
         if required == 0 {
-            "go on, and wait for no standby".to_owned()
+            "continue, and wait for no standby".to_owned()
         } else if standbys >= required {
-            format!("go on: {why}")
+            format!("continue: {why}")
         } else if self.suffices(standbys) {
-            format!("go on without ({why}; spec.durability is Preferred)")
+            format!("continue without ({why}; spec.durability is Preferred)")
         } else {
             format!("wait: {why}")
         }
     }
 
-    /// How far the best of these standbys is behind, by the Lease.
+    /// Describes how far the best of these standbys is behind, by the Lease.
     fn lag(&self, standbys: &[&Pod]) -> String {
         let end = |pod: &str| self.lease.positions.get(pod);
         let Some(primary) = end(&self.primary.name) else {
@@ -296,25 +304,25 @@ impl Standing<'_> {
         };
         let behind = standbys.iter().filter_map(|pod| {
             let own = end(&pod.name).filter(|own| own.timeline == primary.timeline)?;
-            Some(primary.lsn.0.saturating_sub(own.lsn.0))
+            Some(primary.lsn.since(own.lsn))
         });
         let least = behind.min();
         least.map_or_else(String::new, |least| {
-            format!("; the best of them is {} behind, by the Lease", bytes(least))
+            format!("; the best of them is {} behind, by the Lease", least.rounded())
         })
     }
 
-    /// Nobody can reach the API server.
+    /// The page for the loss of the API server.
     fn without_api_server(&self, namespace: &str) -> WhatIfPage {
         let left: Vec<_> = self.serving().collect();
-        let mut page = self.page("the API server, for everybody".to_owned(), &left, namespace);
+        let mut page = self.page("the API server, for all".to_owned(), &left, namespace);
         let standbys: Vec<_> = left
             .iter()
             .filter(|pod| pod.name != self.primary.name)
             .copied()
             .collect();
         let rule = &self.lease.rule;
-        // Who may promise the primary not to take its lease (protocol rule 19).
+        // The standbys that may promise the primary not to take its lease (protocol rule 19).
         let (asked, needed) = if rule.is_synchronous() {
             (standbys.iter().filter(|pod| self.in_rule(pod)).count(), rule.required)
         } else {
@@ -325,7 +333,7 @@ impl Standing<'_> {
         let fence = seconds(timing.fence);
         if asked >= needed {
             page.commits = format!(
-                "go on while {} {} the primary not to take its lease: {asked} would serve",
+                "continue while {} {} the primary not to take its lease: {asked} would serve",
                 standbys_of(needed),
                 if needed == 1 { "promises" } else { "promise" }
             );
@@ -333,12 +341,12 @@ impl Standing<'_> {
         } else {
             let why = if self.lease.members.len() > 1 {
                 format!(
-                    "{} would have to promise not to take its lease, and {asked} {}",
+                    "{} must promise not to take its lease, and {asked} {}",
                     standbys_of(needed),
                     serve(asked)
                 )
             } else {
-                "there is nobody to promise not to take its lease".to_owned()
+                "no standby can promise not to take its lease".to_owned()
             };
             page.commits = format!("stop {fence} s after the primary's last renewal: {why}");
             page.outage = "until the API server is back".to_owned();
@@ -348,11 +356,11 @@ impl Standing<'_> {
         page
     }
 
-    /// No operator runs.
+    /// The page for the loss of the operator.
     fn without_operator(&self, namespace: &str) -> WhatIfPage {
         let left: Vec<_> = self.serving().collect();
         let mut page = self.page("the operator".to_owned(), &left, namespace);
-        page.commits = "go on".to_owned();
+        page.commits = "continue".to_owned();
         page.election = "nobody: the primary stays. The agents fail over without the operator".to_owned();
         page.outage = "none".to_owned();
         page.data = "nothing".to_owned();
@@ -388,13 +396,13 @@ impl Standing<'_> {
     }
 }
 
-/// What the operator does about the rest, and what it then waits for, once it is too late for a standby to be back soon.
+/// What the operator does about the rest, and what it then waits for, once a standby has been away for longer than a restart takes.
 fn about_the_rest(look: &mut Look, lose: impl FnOnce(&mut Vec<Pod>)) -> Vec<String> {
     if let Known::Known(pods) = &mut look.observed.pods {
         lose(pods);
     }
     if look.with_facts(briefly_away).is_some() {
-        // The conditions say since when.
+        // The conditions have the time since when.
         look.db.status = Some(look.status_after(&look.decide(), &BTreeMap::new()));
     }
     if let Some(over) = look.with_facts(briefly_away) {
@@ -447,8 +455,8 @@ fn one_of(names: &[String]) -> String {
 }
 
 /// Milliseconds as seconds: `6`, `2.5`.
-fn seconds(milliseconds: u64) -> String {
-    match milliseconds.div_ceil(100) {
+fn seconds(time: Millis) -> String {
+    match time.0.div_ceil(100) {
         tenths if tenths % 10 == 0 => (tenths / 10).to_string(),
         tenths => format!("{}.{}", tenths / 10, tenths % 10),
     }

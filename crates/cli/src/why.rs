@@ -1,9 +1,9 @@
-//! `why`: the rule that decides about the database now, and what it needs.
+//! `why`: the rule that decides about the database now, and what it waits for.
 
 use api::Phase;
-use api::status::FailureStatus;
+use api::status::{FailureStatus, WaitActor, WaitReason};
 use chrono::{DateTime, TimeDelta, Utc};
-use machine::cluster::{Action, Decision, Facts, RULES};
+use machine::cluster::{Action, Decision, Facts, OnBackoff, RULES};
 use serde::Serialize;
 
 use crate::look::Look;
@@ -24,21 +24,21 @@ pub struct WhyPage {
     pub phase: Option<Phase>,
     /// The rule that decides.
     pub rule: RuleLine,
-    /// The fact that makes it decide so.
+    /// The fact behind its decision.
     pub because: String,
-    /// What is done.
+    /// The action.
     pub action: String,
-    /// What is waited for, if it is a wait.
+    /// The unmet condition, if the action is a wait.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<Wait>,
-    /// Why the database cannot go on: by the status, or else by this decision.
+    /// Why waiting does not help: by the status, or else by this decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<FailureStatus>,
-    /// When the operator looks again at the latest.
-    pub looks_again: DateTime<Utc>,
-    /// Passable rules that would act and rest after a failure; the rules behind them go on.
-    pub resting: Vec<RuleLine>,
-    /// What the answer builds on.
+    /// When the operator checks again at the latest.
+    pub next_check: DateTime<Utc>,
+    /// Rules that back off after a failure: they would act, and the rules behind them decide meanwhile.
+    pub backing_off: Vec<RuleLine>,
+    /// Assumptions of the answer.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -60,24 +60,34 @@ pub struct RuleLine {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Wait {
+    /// The condition in one word.
+    pub reason: WaitReason,
+    /// The object of the wait, as kubectl names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// Who can end the wait.
+    pub actor: WaitActor,
     /// The condition.
     #[serde(rename = "for")]
     pub what: String,
-    /// Since when it is waited for.
+    /// Since when it is unmet.
     pub since: DateTime<Utc>,
-    /// Who or what can end the wait.
+    /// How the actor, or somebody else, can end the wait.
     pub who_can_end_it: String,
-    /// When something else is done, or it is said that the wait takes too long.
+    /// When the operator does something else, or reports that the wait takes too long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline: Option<DateTime<Utc>>,
 }
 
-/// The page of one look.
+/// The page of one snapshot.
 pub fn page(look: &mut Look) -> WhyPage {
     let presumed = look.presume();
     let (decision, status) = (look.decide(), look.status());
     let wait = match &decision.action {
         Action::Wait(waiting) if !waiting.resting => Some(Wait {
+            reason: waiting.reason,
+            object: waiting.object.clone(),
+            actor: waiting.actor,
             what: waiting.what.to_string(),
             since: waiting.since,
             who_can_end_it: waiting.who_can_end_it.to_string(),
@@ -91,9 +101,9 @@ pub fn page(look: &mut Look) -> WhyPage {
     });
     let name = look.db.metadata.name.clone().unwrap_or_default();
     let mut notes = Vec::new();
-    let secret = |kind: &&machine::cluster::ChildKind| kind.kind() == "Secret";
+    let secret = |kind: &&machine::cluster::OwnedObject| kind.kind() == "Secret";
     if presumed.iter().any(|kind| secret(&kind)) {
-        notes.push("Secrets are never read: they are taken to be as the operator made them.".to_owned());
+        notes.push("Secrets are never read. This answer assumes that they are as the operator made them.".to_owned());
     }
     let others: Vec<_> = presumed.iter().filter(|kind| !secret(kind)).collect();
     if !others.is_empty() {
@@ -102,7 +112,7 @@ pub fn page(look: &mut Look) -> WhyPage {
             .map(|kind| format!("{} {name}{}", kind.kind(), kind.suffix()))
             .collect();
         notes.push(format!(
-            "Not read, and taken to be as the operator made them: {}.",
+            "Not read, and assumed to be as the operator made them: {}.",
             names.join(", ")
         ));
     }
@@ -121,37 +131,44 @@ pub fn page(look: &mut Look) -> WhyPage {
         action: words::action(&decision.action, &name),
         wait,
         failure: status.failure.or(decided),
-        looks_again: decision.wake,
-        resting: look.with_facts(|facts| resting(facts, decision.rule)),
+        next_check: decision.wake,
+        backing_off: look.with_facts(|facts| backing_off(facts, decision.rule)),
         notes,
     }
 }
 
-/// What the operator's own status says otherwise.
+/// How the operator's own status differs, if it does.
 fn disagreement(look: &Look, decision: &Decision, wait: Option<&Wait>) -> Option<String> {
     let status = look.status();
-    let said = status.waiting.as_ref().map(|waiting| waiting.what.as_str());
-    let same = said == wait.map(|wait| wait.what.as_str());
+    let reported = status.waiting.as_ref().map(|waiting| waiting.what.as_str());
+    let kept = status.waiting.as_ref();
+    let same = match (kept.and_then(|waiting| waiting.reason), wait) {
+        // The words do not count.
+        (Some(reason), Some(wait)) => {
+            reason == wait.reason && kept.and_then(|waiting| waiting.object.as_ref()) == wait.object.as_ref()
+        }
+        _ => reported == wait.map(|wait| wait.what.as_str()),
+    };
     if same && status.phase == Some(decision.phase) {
         return None;
     }
-    // An action takes no time; the status speaks of the wait before or after it.
+    // An action takes no time; the status has the wait before or after it.
     if wait.is_none() && !matches!(decision.action, Action::Wait(_)) && status.phase == Some(decision.phase) {
         return None;
     }
     let phase = status.phase.map_or("none", Phase::as_str);
-    let said = said.map_or_else(|| "waits for nothing".to_owned(), |what| format!("waits for {what}"));
+    let reported = reported.map_or_else(|| "waits for nothing".to_owned(), |what| format!("waits for {what}"));
     Some(format!(
-        "The operator's status says otherwise: phase {phase}, {said}. It may know of a failed request, be about to look \
+        "The operator's status differs: phase {phase}, {reported}. The operator may know of a failed request, be about to check \
          again, be down, or be of another version than this program."
     ))
 }
 
-/// The passable rules in front of the one that decides that propose something: had they not to rest, they would decide.
-fn resting(facts: &Facts<'_>, decides: &str) -> Vec<RuleLine> {
+/// The rules before the deciding one that yield on back-off and propose something: without the back-off, they would decide.
+fn backing_off(facts: &Facts<'_>, decides: &str) -> Vec<RuleLine> {
     let before = RULES.iter().take_while(|rule| rule.name != decides);
     before
-        .filter(|rule| rule.passable && (rule.propose)(facts).is_some())
+        .filter(|rule| rule.on_backoff == OnBackoff::Yield && (rule.decide)(facts).is_some())
         .map(|rule| line(rule.name))
         .collect()
 }
@@ -176,15 +193,16 @@ pub fn text(page: &WhyPage, style: Style) -> String {
     out.field("Phase", style.phase(page.phase));
     let rule = format!("{} ({})", page.rule.name, page.rule.family);
     out.field("Rule", style.paint(Tone::Strong, &rule));
-    out.field("", page.rule.what);
+    page.rule.what.lines().for_each(|line| out.field("", line));
     out.field("Because", &page.because);
     if let Some(wait) = &page.wait {
         out.field("Waits for", style.paint(Tone::Busy, &wait.what));
+        out.field("  who acts", words::actor(Some(wait.actor), &wait.who_can_end_it));
+        out.field("  reason", words::reason(wait.reason, wait.object.as_deref()));
         out.field(
             "  since",
             format!("{} ({})", instant(wait.since), span(page.at - wait.since)),
         );
-        out.field("  ended by", &wait.who_can_end_it);
         if let Some(deadline) = wait.deadline {
             let left = deadline - page.at;
             let left = if left > TimeDelta::zero() {
@@ -203,18 +221,21 @@ pub fn text(page: &WhyPage, style: Style) -> String {
             style.paint(Tone::Bad, &format!("{:?}: {}", failure.reason, failure.message)),
         );
     }
-    let again = span(page.looks_again - page.at);
+    let again = span(page.next_check - page.at);
     out.field(
-        "Looks again",
+        "Next check",
         format!("when something changes, and in {again} at the latest"),
     );
-    let resting: Vec<_> = page.resting.iter().map(|rule| rule.name).collect();
-    let resting = if resting.is_empty() {
-        "no passable rule rests after a failure".to_owned()
+    let backing_off: Vec<_> = page.backing_off.iter().map(|rule| rule.name).collect();
+    let backing_off = if backing_off.is_empty() {
+        "no rule".to_owned()
     } else {
-        format!("{}: what they do failed, and is tried again later", resting.join(", "))
+        format!(
+            "{}: their actions failed, and the operator retries later",
+            backing_off.join(", ")
+        )
     };
-    out.field("Resting", resting);
+    out.field("Backing off", backing_off);
     for note in &page.notes {
         out.field("Note", note);
     }

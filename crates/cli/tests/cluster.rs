@@ -1,4 +1,4 @@
-//! What is read from an API server, and written to it.
+//! The program's requests to an API server.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -17,7 +17,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use support::{Answer, of_file, ready, recorded, refusal, serve, spec};
 
-/// A cluster whose API server answers so, by method and path; what was asked is written down.
+/// A cluster whose API server gives these answers, by method and path; it records the requests.
 fn cluster(answer: impl Fn(&Method, &str) -> Answer + Send + Sync + 'static) -> (Cluster, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let (heard, answer) = (Arc::clone(&asked), Arc::new(answer));
@@ -79,7 +79,7 @@ async fn a_cluster_shows_what_a_file_shows_and_no_secret_is_asked_for() {
 }
 
 #[tokio::test]
-async fn what_may_not_be_read_is_passed_over_and_said() {
+async fn kinds_that_may_not_be_read_are_left_out_and_named() {
     let whole = of_file(&recorded(&ready(&spec(3))));
     let (cluster, _) = cluster(
         move |_, path| match path.contains("/roles") || path.contains("/nodes") {
@@ -92,7 +92,7 @@ async fn what_may_not_be_read_is_passed_over_and_said() {
     assert_eq!(kinds, ["Node", "Role"]);
     let text = pages(&read);
     assert!(
-        text.contains("Not read: Role demo") && text.contains("taken to be as the operator made them: Role demo."),
+        text.contains("Not read: Role demo") && text.contains("assumed to be as the operator made them: Role demo."),
         "{text}"
     );
     assert!(text.contains("Rule        rest"), "{text}");
@@ -123,7 +123,7 @@ async fn refusals_say_what_to_do() {
 }
 
 #[tokio::test]
-async fn a_wish_is_one_patch_of_the_version_that_was_looked_at() {
+async fn a_change_is_one_patch_of_the_version_that_was_read() {
     let whole = of_file(&recorded(&ready(&spec(3))));
     let (cluster, asked) = cluster(move |_, path| serve(&whole, path));
     let told = change::carry_out(&cluster, "demo", Wish::Pause(true)).await.unwrap();
@@ -139,7 +139,7 @@ async fn a_wish_is_one_patch_of_the_version_that_was_looked_at() {
     assert_eq!(body["metadata"]["resourceVersion"], "1");
 }
 
-/// The readme and logs of a report, where the pods of all namespaces may be listed or not, and the operator is in `namespace`.
+/// The readme and logs of a report. `everywhere`: the user may list the pods of all namespaces; the operator runs in `namespace`.
 async fn reported(everywhere: bool, namespace: &'static str) -> String {
     let whole = of_file(&recorded(&ready(&spec(3))));
     let operators = json!({"apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [

@@ -1,4 +1,4 @@
-//! The manifest for krew: what krew asks of one, and that it installs this program.
+//! The manifest for krew obeys krew's rules and installs this program.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -27,7 +27,7 @@ fn a_released_manifest_installs_this_program() {
     assert_eq!(command.get_bin_name(), Some(format!("kubectl {name}").as_str()));
     let spec = &manifest["spec"];
     assert_eq!(spec["version"], "v0.1.0");
-    // Longer ones are cut off in krew's table.
+    // krew's table cuts longer ones off.
     let short = spec["shortDescription"].as_str().unwrap();
     assert!(!short.is_empty() && short.len() <= 50, "{short}");
     let platforms = spec["platforms"].as_array().unwrap();

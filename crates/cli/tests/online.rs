@@ -17,15 +17,15 @@ use cli::snapshot::{Snapshot, name};
 use serde_json::{Value, json};
 use support::{of_file, place, ready, recorded, serve, spec};
 
-/// A program that shows nothing for this long shows nothing any more.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time without output after which the test takes the output as complete.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// An API server that has the objects of a snapshot.
 struct Server {
     snapshot: Mutex<Snapshot>,
-    /// Bodies of patches, and of what is made.
+    /// Bodies of patches and of created objects.
     patches: Mutex<Vec<String>>,
-    /// Paths that were read, watches aside.
+    /// Paths of reads, without watches.
     reads: Mutex<Vec<String>>,
     /// Events for the watch of the Lease.
     events: Mutex<Receiver<Value>>,
@@ -115,7 +115,7 @@ impl Server {
         stream.write_all((head + &text).as_bytes()).unwrap();
     }
 
-    /// Goes on until the client is gone.
+    /// Answers until the client is gone.
     fn watch(&self, path: &str, stream: &mut TcpStream) {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
         stream.write_all(head.as_bytes()).unwrap();
@@ -186,7 +186,7 @@ fn edit(snapshot: &mut Snapshot, kind: &str, change: impl Fn(&mut Value)) {
 }
 
 #[test]
-fn psql_goes_to_who_holds_the_lease_whatever_the_status_still_says() {
+fn psql_runs_in_the_lease_holders_pod_whatever_the_status_says() {
     let stale = || {
         let mut snapshot = database();
         edit(&mut snapshot, "ClusteredDatabase", |db| {
@@ -231,7 +231,7 @@ fn patches_of(test: &str, snapshot: Snapshot, commands: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn wishes_are_patches() {
+fn changes_are_patches() {
     let commands = [
         "promote demo demo-2",
         "fence demo demo-1",
@@ -243,8 +243,8 @@ fn wishes_are_patches() {
     let asked = json!({"clusterRef": {"name": "demo"}, "switchover": {"to": "demo-2"}, "cancel": false});
     assert_eq!(patches[0]["spec"], asked);
     let restarted = patches.pop().unwrap();
-    let restarted = &restarted["spec"]["podMetadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"];
-    assert!(restarted.is_string(), "{restarted}");
+    let asked = json!({"clusterRef": {"name": "demo"}, "restart": {}, "cancel": false});
+    assert_eq!(restarted["spec"], asked);
     let specs: Vec<_> = patches.iter().skip(1).map(|patch| patch["spec"].clone()).collect();
     assert_eq!(
         specs,
@@ -263,7 +263,7 @@ fn wishes_are_patches() {
 }
 
 #[test]
-fn wishes_are_taken_back_by_patches() {
+fn changes_are_undone_by_patches() {
     let mut wished = database();
     edit(&mut wished, "ClusteredDatabase", |db| {
         let spec = db["spec"].as_object_mut().unwrap();
@@ -313,7 +313,7 @@ fn a_report_of_a_cluster_can_be_looked_at_offline() {
 }
 
 #[test]
-fn a_database_that_cannot_be_read_is_told_beside_the_others() {
+fn a_database_that_cannot_be_read_is_listed_beside_the_others() {
     let mut snapshot = database();
     let mut other = snapshot.of("ClusteredDatabase").next().unwrap().clone();
     (other["metadata"]["name"], other["spec"]["replicas"]) = (json!("other"), json!("five"));
@@ -322,12 +322,21 @@ fn a_database_that_cannot_be_read_is_told_beside_the_others() {
     let (text, code) = run(&directory, "upgrade-preview");
     assert!(text.contains("Database    demo in shop\nNow         Ready\n"), "{text}");
     assert!(
-        text.contains("Database    other in shop\nNot read    cannot speak"),
+        text.contains("Database    other in shop\nNot read    cannot reach"),
         "{text}"
     );
     assert_eq!(code, 1);
     let (text, code) = run(&directory, "upgrade-preview other");
     assert!(text.starts_with("error: ") && code == 1, "{text}");
+    let (text, code) = run(&directory, "status");
+    let lines: Vec<_> = text.lines().collect();
+    assert!(
+        lines[1].starts_with("other  UNKNOWN") && lines[1].contains("needs YOU: cannot be read"),
+        "{text}"
+    );
+    assert!(lines[2].starts_with("demo   HEALTHY") && code == 0, "{text}");
+    let (text, code) = run(&directory, "status -A -n elsewhere");
+    assert!(text.contains("\nshop       other  UNKNOWN") && code == 0, "{text}");
 }
 
 #[test]
@@ -341,7 +350,7 @@ fn a_watch_shows_the_page_again_when_the_lease_changes_and_reads_nothing_again()
     let child = Arc::new(Mutex::new(child));
     let late = Arc::clone(&child);
     std::thread::spawn(move || {
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(WAIT_LIMIT);
         late.lock().unwrap().kill()
     });
     let mut page = || {
@@ -366,7 +375,7 @@ fn a_watch_shows_the_page_again_when_the_lease_changes_and_reads_nothing_again()
         lease.clone()
     };
     tell.send(json!({"type": "MODIFIED", "object": lease})).unwrap();
-    // Pages also differ when a second has passed.
+    // A page also changes after a second.
     assert!((0..9).any(|_| page().contains("8 B")), "the page was shown again");
     let mut child = child.lock().unwrap();
     child.kill().unwrap();

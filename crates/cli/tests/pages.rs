@@ -1,5 +1,5 @@
-//! The program as a user runs it, on recorded databases: what it prints, and its exit code. `UPDATE=1` writes the golden
-//! files again.
+//! Runs the program as a user does, on recorded databases, and compares its output and exit code with golden files.
+//! `UPDATE=1` writes them again.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -10,14 +10,14 @@ use std::process::Command;
 
 use api::Phase;
 use chrono::TimeDelta;
-use machine::cluster::testing::World;
-use machine::cluster::{ChildKind, ChildState};
+use machine::cluster::model::World;
+use machine::cluster::{OwnedObject, OwnedState};
 use machine::protocol::FAULT_SILENT;
 use serde_json::{Value, json};
-use support::{followed, new, place, ready, recorded, spec};
+use support::{followed, new, of_file, place, ready, recorded, spec};
 
-/// How many decisions stand in the oldest file of the format.
-const DECISIONS_IN_THE_FIRST: usize = 4;
+/// The number of decisions in the oldest file of the format.
+const DECISIONS_IN_THE_SECOND: usize = 4;
 
 /// A directory of its own for a test, with these files.
 fn directory(test: &str, files: &[(&str, String)]) -> PathBuf {
@@ -32,7 +32,7 @@ fn directory(test: &str, files: &[(&str, String)]) -> PathBuf {
     path
 }
 
-/// Runs the program in `directory`; what a terminal would show, and the exit code.
+/// Runs the program in `directory`; returns its output on a terminal, and the exit code.
 fn run(directory: &Path, command: &str) -> (String, i32) {
     let output = Command::new(env!("CARGO_BIN_EXE_kubectl-cdb"))
         .args(command.split(' '))
@@ -43,7 +43,7 @@ fn run(directory: &Path, command: &str) -> (String, i32) {
     (text, output.status.code().unwrap())
 }
 
-/// Compares what commands print with a golden file.
+/// Compares the output of commands with a golden file.
 fn golden(name: &str, directory: &Path, commands: &[&str]) {
     let mut text = String::new();
     for command in commands {
@@ -78,8 +78,8 @@ fn a_database_that_is_being_created() {
     pages("creating", &world);
 }
 
-#[test]
-fn a_failover_that_waits_says_for_whom() {
+/// The primary is lost, and a standby is silent.
+fn failing_over() -> World {
     let mut world = ready(&spec(3));
     place(&mut world, &[0x0300_0148, 0x0300_0148, 0x0300_0060]);
     world.lose_primary();
@@ -89,37 +89,120 @@ fn a_failover_that_waits_says_for_whom() {
     world.scene.now += TimeDelta::seconds(35);
     world.scene.store();
     assert_eq!(world.scene.stored.phase, Some(Phase::FailingOver));
-    pages("failing-over", &world);
+    world
+}
+
+#[test]
+fn a_waiting_failover_names_the_missing_members() {
+    pages("failing-over", &failing_over());
+}
+
+/// A Service of somebody else has the name of one that the operator needs.
+fn failed() -> World {
+    let mut world = new(&spec(3));
+    let why = "owned by Deployment web".to_owned();
+    world
+        .scene
+        .set_child(OwnedObject::RwService, OwnedState::Foreign { why, left: None });
+    world.run_until(TimeDelta::seconds(20), |_, _| false);
+    assert_eq!(world.scene.stored.phase, Some(Phase::Failed));
+    world
 }
 
 #[test]
 fn a_foreign_object_in_the_way() {
-    let mut world = new(&spec(3));
-    let why = "owned by Deployment web".to_owned();
-    world.scene.set_child(ChildKind::RwService, ChildState::Foreign { why });
-    world.run_until(TimeDelta::seconds(20), |_, _| false);
-    assert_eq!(world.scene.stored.phase, Some(Phase::Failed));
-    pages("foreign-object", &world);
+    pages("foreign-object", &failed());
 }
 
-#[test]
-fn a_paused_database() {
+fn paused() -> World {
     let mut world = ready(&spec(3));
     world.scene.edit(|spec| (spec.paused, spec.replicas) = (true, 5));
     world.scene.store();
     world.scene.now += TimeDelta::minutes(7);
-    pages("paused", &world);
+    world
 }
 
 #[test]
-fn a_hibernated_database() {
+fn a_paused_database() {
+    pages("paused", &paused());
+}
+
+fn hibernated() -> World {
     let mut world = ready(&spec(3));
     world.scene.edit(|spec| spec.hibernated = true);
     assert!(world.run_until(TimeDelta::minutes(10), |_, decision| decision.rule == "await-waking"));
     world.scene.store();
     assert_eq!(world.scene.stored.phase, Some(Phase::Hibernated));
     world.scene.now += TimeDelta::hours(30);
-    pages("hibernated", &world);
+    world
+}
+
+#[test]
+fn a_hibernated_database() {
+    pages("hibernated", &hibernated());
+}
+
+/// The verdict stays honest while a standby is away, and while the operator has not seen the spec.
+#[test]
+fn a_degraded_database_and_an_unseen_spec() {
+    let mut world = ready(&spec(3));
+    place(&mut world, &[0x0300_0148, 0x0300_0148, 0x0300_0060]);
+    let healthy = recorded(&world);
+    world.scene.pod_mut(2).ready = false;
+    world.scene.store();
+    world.scene.now += TimeDelta::seconds(40);
+    world.scene.store();
+    let unseen = healthy.replace("  generation: 1\n", "  generation: 2\n");
+    assert_ne!(unseen, healthy);
+    let files = [("demo.yaml", recorded(&world)), ("unseen.yaml", unseen)];
+    let directory = directory("degraded", &files);
+    let commands = ["demo.yaml", "unseen.yaml"].map(|file| format!("status demo --file {file}"));
+    golden("degraded", &directory, &commands.each_ref().map(String::as_str));
+}
+
+/// A file with the resources of five databases in different states, in two namespaces.
+fn fleet() -> String {
+    let states = [
+        ("orders", "shop", ready(&spec(3))),
+        ("carts", "shop", failing_over()),
+        ("ledger", "bank", hibernated()),
+        ("audit", "bank", failed()),
+        ("stock", "shop", paused()),
+    ];
+    let read = states[0].2.scene.now + TimeDelta::minutes(8);
+    let mut text = format!("{}{}\n", cli::file::RECORDED, read.to_rfc3339());
+    for (name, namespace, world) in &states {
+        let mut db = of_file(&recorded(world))
+            .of("ClusteredDatabase")
+            .next()
+            .unwrap()
+            .clone();
+        db["metadata"]["namespace"] = json!(namespace);
+        text.push_str(&format!("---\n{}\n", db.to_string().replace("demo", name)));
+    }
+    text
+}
+
+#[test]
+fn all_databases_at_a_glance_the_worst_first() {
+    let directory = directory("fleet", &[("all.yaml", fleet())]);
+    let commands = [
+        "status --file all.yaml --all-namespaces",
+        "status --file all.yaml --namespace shop",
+        "status --file all.yaml --namespace empty",
+    ];
+    golden("fleet", &directory, &commands);
+    let (text, _) = run(&directory, "status --file all.yaml -o json");
+    let lines: Vec<Value> = serde_json::from_str(&text).unwrap();
+    let verdicts: Vec<_> = lines.iter().map(|line| line["verdict"].as_str().unwrap()).collect();
+    assert_eq!(verdicts, ["OUTAGE", "FAILED", "PAUSED", "HIBERNATED", "HEALTHY"]);
+    for wrong in ["status", "status --file all.yaml --watch", "status a --all-namespaces"] {
+        assert_eq!(
+            run(&directory, &format!("{wrong} --kubeconfig missing")).1,
+            1,
+            "{wrong}"
+        );
+    }
 }
 
 /// The new resource with these changes of [`spec`].
@@ -127,7 +210,7 @@ fn changed(of: Value, changes: &Value) -> String {
     let mut spec = of;
     merge(&mut spec, changes);
     let resource = json!({
-        "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase", "metadata": {"name": "demo"}, "spec": spec,
+        "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase", "metadata": {"name": "demo"}, "spec": spec,
     });
     serde_json::to_string_pretty(&resource).unwrap()
 }
@@ -142,7 +225,7 @@ fn merge(into: &mut Value, changes: &Value) {
     }
 }
 
-/// Compares the plan for changing a database of `replicas` so, and checks the exit code.
+/// Compares the plan for these changes of the database, and checks the exit code.
 fn plan(name: &str, of: Value, changes: &Value, code: i32) -> String {
     let world = ready(&of);
     plan_of(name, &world, of, changes, code)
@@ -185,7 +268,7 @@ fn a_lowered_limit_restarts_the_primary_first() {
 }
 
 #[test]
-fn a_parameter_that_is_reloaded_restarts_nobody() {
+fn a_parameter_that_is_reloaded_restarts_no_instance() {
     let text = plan(
         "plan-reload",
         spec(3),
@@ -223,10 +306,11 @@ fn other_cpu_and_memory_reach_running_pods_one_after_another() {
 
 #[test]
 fn a_supervised_change_ends_in_a_wait_for_the_user() {
-    let changes = json!({"postgres": {"image": "example.org/postgres:17.7"}, "primary": {"updates": "Supervised"}});
+    let changes =
+        json!({"postgres": {"image": "example.org/postgres:17.7"}, "primary": {"updatePolicy": "Supervised"}});
     let text = plan("plan-supervised", spec(3), &changes, 2);
     assert!(text.contains("Pods replaced       demo-2, then demo-1\n"), "{text}");
-    assert!(text.contains("Note: It ends in a wait for "), "{text}");
+    assert!(text.contains("Note: The plan ends in a wait for "), "{text}");
 }
 
 #[test]
@@ -238,19 +322,41 @@ fn more_and_fewer_instances() {
 }
 
 #[test]
+fn a_change_of_the_promise_comes_first_and_fewer_instances_than_it_needs_are_refused() {
+    let lower = json!({"replicas": 2, "durability": {"mode": "Async"}});
+    let text = plan("plan-promise", spec(3), &lower, 2);
+    let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+    assert!(place("  before  Required: 1 standby") < place("  after   Async: no standby"));
+    assert!(place("  after ") < place("Changes\n"));
+    let text = plan("plan-below-the-promise", spec(3), &json!({"replicas": 1}), 3);
+    assert!(
+        text.contains("replicas must be more than status.memo.durability"),
+        "{text}"
+    );
+}
+
+#[test]
 fn volumes_grow_and_never_shrink() {
-    plan("plan-volume", spec(3), &json!({"storage": {"size": "2Gi"}}), 2);
+    plan(
+        "plan-volume",
+        spec(3),
+        &json!({"storage": {"data": {"size": "2Gi"}}}),
+        2,
+    );
     let text = plan(
         "plan-refused",
         spec(3),
-        &json!({"storage": {"size": "512Mi"}, "replicas": 10}),
+        &json!({"storage": {"data": {"size": "512Mi"}}, "replicas": 10}),
         3,
     );
-    assert!(text.contains("spec.storage.size: storage.size cannot shrink"), "{text}");
+    assert!(
+        text.contains("spec.storage.data.size: storage.data.size cannot shrink"),
+        "{text}"
+    );
 }
 
-/// A database whose user has put it, or a part of it, to rest: it stays so for ten minutes.
-fn put_to_rest(changes: &Value) -> World {
+/// A database ten minutes after these changes, such as a fence or hibernation.
+fn after_ten_minutes_with(changes: &Value) -> World {
     let mut world = ready(&spec(3));
     let mut to = spec(3);
     merge(&mut to, changes);
@@ -260,11 +366,11 @@ fn put_to_rest(changes: &Value) -> World {
 }
 
 #[test]
-fn a_database_is_put_to_sleep_and_woken() {
+fn a_database_hibernates_and_wakes() {
     let text = plan("plan-hibernate", spec(3), &json!({"hibernated": true}), 2);
     assert!(text.contains("Reads and writes stop until"), "{text}");
     assert!(text.contains("Removed             none"), "the instances stay: {text}");
-    let world = put_to_rest(&json!({"hibernated": true}));
+    let world = after_ten_minutes_with(&json!({"hibernated": true}));
     assert_eq!(world.scene.stored.phase, Some(Phase::Hibernated));
     let text = plan_of(
         "plan-wake",
@@ -273,16 +379,16 @@ fn a_database_is_put_to_sleep_and_woken() {
         &json!({"hibernated": false, "replicas": 5}),
         2,
     );
-    assert!(text.contains("let PostgreSQL run again everywhere"), "{text}");
+    assert!(text.contains("start PostgreSQL again everywhere"), "{text}");
     assert!(text.contains("Added               demo-3, then demo-4"), "{text}");
-    assert!(!text.contains("It ends in a wait"), "{text}");
+    assert!(!text.contains("The plan ends in a wait"), "{text}");
 }
 
 #[test]
 fn an_instance_is_fenced_and_unfenced() {
     let text = plan("plan-fence", spec(3), &json!({"fenced": ["demo-0"]}), 2);
     assert!(text.contains("Primary             demo-0, then demo-1"), "{text}");
-    let world = put_to_rest(&json!({"fenced": ["demo-0"]}));
+    let world = after_ten_minutes_with(&json!({"fenced": ["demo-0"]}));
     assert_eq!(world.scene.stored.step.as_deref(), Some("Fenced"));
     let text = plan_of("plan-unfence", &world, spec(3), &json!({"fenced": []}), 2);
     assert!(
@@ -293,7 +399,7 @@ fn an_instance_is_fenced_and_unfenced() {
     let all = json!({"fenced": ["demo-0", "demo-1", "demo-2"]});
     let text = plan_of(
         "plan-unfence-all",
-        &put_to_rest(&all),
+        &after_ten_minutes_with(&all),
         spec(3),
         &json!({"fenced": []}),
         2,
@@ -348,7 +454,7 @@ fn what_is_no_record_is_refused_with_the_line_and_the_way_out() {
         (
             "version.jsonl",
             with(0, &|header| {
-                (header["version"], header["operator"]) = (json!(2), json!("3.0.0"));
+                (header["version"], header["operator"]) = (json!(3), json!("3.0.0"));
             }),
         ),
         ("newer.jsonl", {
@@ -379,13 +485,13 @@ fn what_is_no_record_is_refused_with_the_line_and_the_way_out() {
     );
 }
 
-/// A file that an operator of before wrote must be understood for ever. It is not written again: what it decides may change.
+/// A file of an earlier operator of this API must stay readable for ever; the first version had specs of `v1alpha1`. `UPDATE=1` does not write it again, because decisions may change.
 #[test]
-fn the_first_version_of_the_format_is_still_read() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decisions-1.jsonl");
+fn the_second_version_of_the_format_is_still_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decisions-2.jsonl");
     let read = cli::replay::read(&path).unwrap();
-    assert_eq!((read.header.version, read.entries.len()), (1, DECISIONS_IN_THE_FIRST));
-    assert_eq!(cli::replay::page(&read).decisions.len(), DECISIONS_IN_THE_FIRST);
+    assert_eq!((read.header.version, read.entries.len()), (2, DECISIONS_IN_THE_SECOND));
+    assert_eq!(cli::replay::page(&read).decisions.len(), DECISIONS_IN_THE_SECOND);
 }
 
 #[test]
@@ -405,7 +511,7 @@ fn an_upgrade_changes_nothing_or_says_what() {
     );
 }
 
-/// Compares what losses mean for a world.
+/// Compares the pages of `what-if` for a world.
 fn what_if(name: &str, world: &World, losses: &[&str]) -> String {
     let directory = directory(name, &[("demo.yaml", recorded(world))]);
     let commands: Vec<_> = losses
@@ -459,7 +565,7 @@ fn a_loss_of_what_commits_wait_for() {
     world.scene.pod_mut(1).node = node;
     let text = what_if("what-if-node", &world, &["node=node-0"]);
     assert!(
-        text.contains("nobody: it takes the answers of 1 of the 1 standby"),
+        text.contains("nobody: an election needs the answers of 1 of the 1 standby"),
         "{text}"
     );
 }
@@ -475,12 +581,12 @@ fn a_loss_without_a_rule() {
     what_if("what-if-one", &ready(&spec(1)), &["instance=demo-0", "api"]);
 }
 
-/// The last standby that is left is waited for, and none if none is.
+/// Commits wait for the last standby that is left, and for none if none is left.
 #[test]
-fn a_loss_where_standbys_are_waited_for_if_they_are_there() {
+fn a_loss_under_preferred() {
     for (name, replicas) in [("what-if-preferred", 3), ("what-if-preferred-two", 2)] {
         let mut preferred = spec(replicas);
-        preferred["durability"] = json!({"mode": "Preferred", "standbys": 1});
+        preferred["durability"] = json!({"mode": "Preferred", "synchronousStandbys": 1});
         let mut world = ready(&preferred);
         if replicas == 3 {
             place(&mut world, &[0x0300_0148, 0x0300_0148, 0x0300_0060]);
@@ -490,7 +596,7 @@ fn a_loss_where_standbys_are_waited_for_if_they_are_there() {
 }
 
 #[test]
-fn a_loss_after_a_loss_is_not_reckoned() {
+fn a_loss_after_a_loss_is_refused() {
     let mut world = ready(&spec(3));
     world.lose_primary();
     let text = what_if("what-if-lost", &world, &["instance=demo-1"]);

@@ -1,4 +1,4 @@
-//! The operator is asked for its record as `record` asks it, over a connection of the test's own.
+//! Asks the operator for its record as `record` does, over a connection of the test's own.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -11,7 +11,7 @@ use cli::cluster::Cluster;
 use cli::record;
 use kube::{Client, Config};
 use machine::cluster::Wanted;
-use machine::cluster::testing::Scene;
+use machine::cluster::model::Scene;
 use operator::cache::Key;
 use operator::decisions::Decisions;
 use operator::http::serve_decisions;
@@ -24,7 +24,7 @@ async fn ask(address: SocketAddr, path: &str) -> Result<String, String> {
     record::ask(stream, path).await.map_err(|error| format!("{error:#}"))
 }
 
-/// An operator that has decided once about the database shop/demo; where it is asked, and what it has.
+/// An operator with one decision about the database shop/demo; returns its address and its record.
 async fn operator() -> (SocketAddr, String) {
     operator_of(&Scene::ready(3).with_wanted(|wanted| wanted.uid.to_owned())).await
 }
@@ -50,7 +50,7 @@ async fn operator_of(uid: &str) -> (SocketAddr, String) {
 }
 
 #[tokio::test]
-async fn a_record_is_fetched_and_a_refusal_is_told_in_the_operators_words() {
+async fn a_record_is_fetched_and_a_refusal_has_the_operators_words() {
     let (address, kept) = operator().await;
     let text = ask(address, "/decisions/shop/demo").await.unwrap();
     assert_eq!(text, kept);
@@ -63,7 +63,7 @@ async fn a_record_is_fetched_and_a_refusal_is_told_in_the_operators_words() {
 }
 
 #[tokio::test]
-async fn an_operator_that_hangs_up_is_told() {
+async fn a_closed_connection_is_reported() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move { while listener.accept().await.is_ok() {} });
@@ -71,8 +71,8 @@ async fn an_operator_that_hangs_up_is_told() {
     assert!(error.contains("port 8082") || error.contains("cannot"), "{error}");
 }
 
-/// An API server with one database and one pod of an operator, whose port 8082 is at `operator`; without it the pods of all
-/// namespaces may not be listed.
+/// An API server with one database and one pod of an operator, whose port 8082 is at `operator`. Without `operator` the user may
+/// not list the pods of all namespaces.
 async fn api_server(operator: Option<SocketAddr>) -> Cluster {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -120,9 +120,9 @@ async fn answer(mut stream: TcpStream, operator: Option<SocketAddr>) {
 fn object(path: &str) -> Value {
     if path.contains("/clustereddatabases/demo") {
         return json!({
-            "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
             "metadata": {"name": "demo", "namespace": "shop", "uid": Scene::ready(3).with_wanted(|wanted| wanted.uid.to_owned())},
-            "spec": {"storage": {"size": "1Gi"}},
+            "spec": {"storage": {"data": {"size": "1Gi"}}},
         });
     }
     assert!(path.starts_with("/api/v1/pods?"), "{path}");
@@ -163,7 +163,7 @@ async fn forward(mut stream: TcpStream, head: &str, operator: SocketAddr) {
     for part in answer.chunks(1_000) {
         tell(&mut stream, 0, part).await;
     }
-    // The connection stays: the answer says itself where it ends.
+    // The connection stays open: the answer has its length.
     std::future::pending().await
 }
 
@@ -202,7 +202,7 @@ async fn a_record_comes_through_a_port_forward() {
 }
 
 #[tokio::test]
-async fn an_operator_without_records_is_told() {
+async fn an_operator_without_records_is_reported() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let cluster = api_server(Some(gone)).await;
     let error = record::fetch(&cluster, "demo").await.unwrap_err().to_string();
@@ -224,7 +224,7 @@ async fn a_record_of_another_database_is_not_taken() {
 }
 
 #[tokio::test]
-async fn who_may_not_look_everywhere_is_told_so() {
+async fn a_user_without_the_right_to_list_all_pods_reads_why() {
     let cluster = api_server(None).await;
     let error = record::fetch(&cluster, "demo").await.unwrap_err().to_string();
     assert!(

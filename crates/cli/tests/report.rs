@@ -1,4 +1,4 @@
-//! A report can be looked at offline, and holds no secret.
+//! A report can be read offline, and has no secret.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -11,7 +11,7 @@ use chrono::SubsecRound;
 use cli::look::Look;
 use cli::snapshot::Snapshot;
 use cli::{file, report, status, text, why};
-use machine::cluster::{ChildKind, ChildState, Known};
+use machine::cluster::{Known, OwnedObject, OwnedState};
 use serde_json::json;
 use support::{new, ready, recorded, spec};
 
@@ -68,7 +68,7 @@ fn a_report_holds_no_secret() {
         .unwrap();
     pod["spec"]["containers"][0]["env"] = json!([{"name": "PGPASSWORD", "value": "hunter2"}]);
     let db = &mut snapshot.objects[0];
-    db["spec"]["bootstrap"]["initdb"]["postInitSql"] = json!(["ALTER ROLE app PASSWORD 'hunter2'"]);
+    db["spec"]["bootstrap"]["initdb"]["postInitApplicationSQL"] = json!(["ALTER ROLE app PASSWORD 'hunter2'"]);
     db["metadata"]["annotations"] = json!({"kubectl.kubernetes.io/last-applied-configuration": "hunter2"});
     snapshot.unreadable.insert("Role".to_owned(), "not allowed".to_owned());
     let files = report::files(snapshot, "demo", &Err("not allowed".to_owned())).unwrap();
@@ -96,20 +96,20 @@ fn what_is_not_in_a_file_is_unknown_unless_the_file_has_all_of_its_kind() {
     part.objects
         .retain(|object| keep.contains(&object["kind"].as_str().unwrap()));
     let look = Look::new(&part, None, "demo").unwrap();
-    assert_eq!(look.observed.children[ChildKind::RwService], Known::Unknown);
+    assert_eq!(look.observed.children[OwnedObject::RwService], Known::Unknown);
     assert_eq!(look.observed.claims, Known::Unknown);
     assert_eq!(look.observed.pods, complete.observed.pods);
     assert_eq!(look.observed.lease, complete.observed.lease);
 
-    // A missing object of a kind of which all are there does not exist.
+    // An object that is missing from a complete kind does not exist.
     let mut missing = whole;
     missing
         .objects
         .retain(|object| object["metadata"]["name"] != "demo-rw" || object["kind"] != "Service");
     let look = Look::new(&missing, None, "demo").unwrap();
     assert_eq!(
-        look.observed.children[ChildKind::RwService],
-        Known::Known(ChildState::Missing)
+        look.observed.children[OwnedObject::RwService],
+        Known::Known(OwnedState::Missing)
     );
 }
 
@@ -119,7 +119,7 @@ fn a_look_from_outside_sees_what_the_operator_sees() {
         let mut look = Look::new(&read(&recorded(&world)), None, "demo").unwrap();
         look.presume();
         let (ours, theirs) = (&look.observed, &world.scene.observed);
-        // Kubernetes tells times in whole seconds.
+        // Kubernetes has times in whole seconds.
         let mut pods = theirs.pods.clone();
         if let Known::Known(pods) = &mut pods {
             for pod in pods {
@@ -133,8 +133,8 @@ fn a_look_from_outside_sees_what_the_operator_sees() {
             theirs.lease.get().map(Option::is_some)
         );
         assert_eq!(ours.stateful_set, theirs.stateful_set);
-        for kind in ChildKind::ALL.into_iter().filter(|kind| kind.kind() != "Secret") {
-            let present = |state: &Known<ChildState>| matches!(state, Known::Known(ChildState::Current { .. }));
+        for kind in OwnedObject::ALL.into_iter().filter(|kind| kind.kind() != "Secret") {
+            let present = |state: &Known<OwnedState>| matches!(state, Known::Known(OwnedState::Current { .. }));
             assert_eq!(
                 present(&ours.children[kind]),
                 present(&theirs.children[kind]),
@@ -167,7 +167,7 @@ fn the_operators_images_are_those_of_the_stateful_set() {
         images(&snapshot),
         ("mirror/operator:1".to_owned(), "mirror/postgres:17".to_owned())
     );
-    // An image that the spec names says nothing of the default one.
+    // An image in the spec does not show the default one.
     snapshot.objects[0]["spec"]["postgres"]["image"] = json!("mirror/postgres:17");
     assert_eq!(images(&snapshot).1, "clustereddatabase/postgres:17");
 }

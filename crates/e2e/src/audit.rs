@@ -1,4 +1,4 @@
-//! Who wrote what to the API server, from its audit log.
+//! Writes to the API server and their authors, from its audit log.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -10,7 +10,7 @@ use serde_json::Value;
 /// One write that the API server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
-    /// Who.
+    /// The user.
     pub user: String,
     /// `create`, `update`, `patch`, `delete` …
     pub verb: String,

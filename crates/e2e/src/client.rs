@@ -15,7 +15,7 @@ use crate::wait::{Seen, until};
 
 /// Time for the client pod to start.
 const START: Duration = Duration::from_secs(180);
-/// How long a server that cannot be reached is tried, and the distance between two tries.
+/// How long an unreachable server is tried, and the interval between two tries.
 const REACH: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(500);
 /// Bounds of one connection, in seconds.
@@ -111,7 +111,7 @@ impl SqlClient {
         self.psql("$DATABASE_URI", CONNECT_NOW, sql).await
     }
 
-    /// Like [`Self::sql`], at another host: a Service's or pod's name or address.
+    /// Like [`Self::sql`], with another host: the name or address of a Service or pod.
     ///
     /// # Errors
     /// When psql fails; the error is what it printed.
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_not_sent_is_sent_again() {
+    fn only_unsent_commands_are_sent_again() {
         let refused =
             "psql: error: connection to server at \"db-rw\" (198.18.1.2), port 5432 failed: Connection refused";
         assert!(is_unreachable(&anyhow::anyhow!(

@@ -13,7 +13,7 @@ pub const OPERATOR_IMAGE_VARIABLE: &str = "CDB_E2E_OPERATOR_IMAGE";
 /// Names the image of the writer, which the cluster under test has.
 pub const WRITER_IMAGE_VARIABLE: &str = "CDB_E2E_WRITER_IMAGE";
 
-/// Set by `cargo xtask test --long`: what is repeated is repeated more often.
+/// Set by `cargo xtask test --long`: repeated tests are repeated more often.
 pub const LONG_VARIABLE: &str = "CDB_LONG";
 
 /// Whether [`LONG_VARIABLE`] is set.
@@ -58,7 +58,7 @@ pub async fn connect_for_test() -> Result<Client> {
     client(configuration_for_test().await?)
 }
 
-/// The cluster under test, as this user: an administrator who acts for them.
+/// The cluster under test, as this user: an administrator impersonates them.
 ///
 /// # Errors
 /// When the variable is not set: run the tests by `cargo xtask test`.

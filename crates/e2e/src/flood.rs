@@ -1,4 +1,4 @@
-//! A stranger's pod that floods the ports of a database's agents.
+//! A pod without credentials that floods the ports of a database's agents.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,7 +19,8 @@ const START: Duration = Duration::from_secs(120);
 /// The pod ends by itself after so many seconds.
 const LONGEST: u32 = 600;
 
-/// `hold ADDRESS PORT COUNT PAUSE TEXT` keeps so many connections, each made anew in its turn, and notes when it has made all.
+/// `hold ADDRESS PORT COUNT PAUSE TEXT` keeps that many connections, opens them again one by one, and notes when it has
+/// opened all.
 const SCRIPT: &str = r#"
 hold() {
     local open=() one number=0 place
@@ -45,11 +46,12 @@ done
 wait
 "#;
 
-/// Starts a pod that keeps 24 busy connections to the probes' port and 500 unfinished handshakes at the peers' port of each of these
-/// agents, until the namespace is removed or ten minutes are over. Returns when each has been connected as often as that.
+/// Starts a pod that keeps 24 busy connections to the probes' port and 500 unfinished handshakes at the peers' port of
+/// each of these agents, until the namespace is removed or ten minutes are over. Returns when each agent has been
+/// connected that often.
 ///
 /// # Errors
-/// When the pod does not start, or does not get through within two minutes.
+/// When the pod does not start, or has not connected within two minutes.
 pub async fn start(namespace: &Namespace, image: &str, agents: &[IpAddr]) -> Result<()> {
     let [probes, peers] = [PROBE_PORT, PEER_PORT].map(|port| port.to_string());
     let addresses: Vec<String> = agents.iter().map(IpAddr::to_string).collect();

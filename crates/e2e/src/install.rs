@@ -1,4 +1,4 @@
-//! Installing the operator as a user would: `manifests/install.yaml`, with the images that the cluster has.
+//! Installs the operator as a user would: `manifests/install.yaml`, with the images that the cluster has.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -36,6 +36,16 @@ pub struct Images {
     pub postgres: String,
 }
 
+impl Images {
+    /// The variables of the operator's container that name them.
+    fn environment(&self) -> [Value; 2] {
+        [
+            json!({"name": "POSTGRES_IMAGE_17", "value": self.postgres}),
+            json!({"name": "OPERATOR_IMAGE", "value": self.operator}),
+        ]
+    }
+}
+
 /// Applies the checked-in manifests with these images, and waits until the operator serves.
 ///
 /// # Errors
@@ -63,7 +73,7 @@ fn is_definition(object: &DynamicObject) -> bool {
         .is_some_and(|types| types.kind == "CustomResourceDefinition")
 }
 
-/// The operator's container gets its image, and the default image for PostgreSQL 17 by its environment.
+/// Sets the image of the operator's container, and in its environment the default image for PostgreSQL 17.
 fn set_images(object: &mut DynamicObject, images: &Images) {
     if object.types.as_ref().is_none_or(|types| types.kind != "Deployment") {
         return;
@@ -81,8 +91,7 @@ fn set_images(object: &mut DynamicObject, images: &Images) {
             continue;
         };
         environment.retain(|entry| entry["name"] != "POSTGRES_IMAGE_17" && entry["name"] != "OPERATOR_IMAGE");
-        environment.push(json!({"name": "POSTGRES_IMAGE_17", "value": images.postgres}));
-        environment.push(json!({"name": "OPERATOR_IMAGE", "value": images.operator}));
+        environment.extend(images.environment());
     }
 }
 
@@ -105,14 +114,14 @@ pub async fn scale(client: &Client, replicas: i32) -> Result<i32> {
     Ok(before.spec.and_then(|spec| spec.replicas).unwrap_or(1))
 }
 
-/// Gives the operator's Deployment another image, as an upgrade does, and waits until all its pods run that.
+/// Gives the operator's Deployment other images, as an upgrade does, and waits until all its pods run that.
 ///
 /// # Errors
 /// When it is not done within two minutes.
-pub async fn upgrade(client: &Client, image: &str) -> Result<()> {
+pub async fn upgrade(client: &Client, images: &Images) -> Result<()> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), NAMESPACE);
     // Lists of containers and variables are merged by their names.
-    let container = json!({"name": "operator", "image": image, "env": [{"name": "OPERATOR_IMAGE", "value": image}]});
+    let container = json!({"name": "operator", "image": images.operator, "env": images.environment()});
     let patch = Patch::Strategic(json!({"spec": {"template": {"spec": {"containers": [container]}}}}));
     api.patch(DEPLOYMENT, &PatchParams::default(), &patch)
         .await
@@ -178,7 +187,7 @@ async fn wait_available(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Runs the operator's binary on this machine for one namespace, told to end itself (as if killed) right after `writes` writes. Returns
+/// Runs the operator's binary on this machine for one namespace, with the order to end itself (as if killed) right after `writes` writes. Returns
 /// whether it did so within `limit`; if it had nothing to write, it is ended.
 ///
 /// # Errors

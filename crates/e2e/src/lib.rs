@@ -1,5 +1,5 @@
-//! What the end-to-end tests, the demo and the measurements share: a namespace on a real Kubernetes, the operator
-//! installed as a user would, and a client pod that speaks SQL through the Services.
+//! Code that the end-to-end tests, the demo and the measurements share: a namespace on a real Kubernetes, the operator
+//! installed as a user would, and a client pod that sends SQL through the Services.
 
 #[cfg(feature = "harness")]
 pub mod audit;
@@ -19,6 +19,8 @@ pub mod namespace;
 #[cfg(feature = "harness")]
 pub mod processes;
 pub mod soak;
+#[cfg(feature = "harness")]
+pub mod store;
 #[cfg(feature = "harness")]
 pub mod wait;
 #[cfg(feature = "harness")]

@@ -1,4 +1,4 @@
-//! Applying YAML as `kubectl apply --server-side` does.
+//! Applies YAML as `kubectl apply --server-side` does.
 
 use anyhow::{Context, Result};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};

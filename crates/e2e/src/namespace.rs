@@ -1,10 +1,12 @@
-//! A namespace of one's own, and the databases in it.
+//! A namespace for one test, and the databases in it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use api::{ClusteredDatabase, Phase};
+use anyhow::{Context, Result, bail, ensure};
+use api::backup::{DatabaseBackupSpec, StoredBackup};
+use api::operation::{Action, ClusterReference, ClusteredDatabaseOperationSpec, OperationPhase};
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, Phase};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace as KubeNamespace, PersistentVolumeClaim, Pod};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
@@ -26,7 +28,7 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes the namespace anew; one that is left from an earlier run is removed first.
+    /// Makes the namespace; one that is left from an earlier run is removed first.
     ///
     /// # Errors
     /// When the API server refuses, or an old namespace does not go away.
@@ -69,8 +71,8 @@ impl Namespace {
         Ok(())
     }
 
-    /// Asks for the removal of the namespace and all in it, if it is there. What a test leaves goes while the next one runs; that it
-    /// does go is what [`wait_removals`] sees.
+    /// Requests the removal of the namespace with its content, if it exists. It ends while the next test runs;
+    /// [`wait_removals`] verifies that.
     ///
     /// # Errors
     /// When the API server refuses.
@@ -98,7 +100,7 @@ impl Namespace {
     /// When the API server refuses it.
     pub async fn create(&self, name: &str, spec: Value) -> Result<ClusteredDatabase> {
         let resource = json!({
-            "apiVersion": "clustereddatabase.io/v1alpha1",
+            "apiVersion": api::names::API_VERSION,
             "kind": "ClusteredDatabase",
             "metadata": {"name": name},
             "spec": spec,
@@ -120,6 +122,81 @@ impl Namespace {
         api.patch(name, &PatchParams::default(), &patch)
             .await
             .with_context(|| format!("change database {name}"))
+    }
+
+    /// Makes an operation on a database.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn ask(&self, database: &str, operation: &str, action: Action) -> Result<()> {
+        let spec = ClusteredDatabaseOperationSpec {
+            cluster_ref: ClusterReference {
+                name: database.to_owned(),
+            },
+            actions: action.into(),
+            cancel: false,
+        };
+        let resource = ClusteredDatabaseOperation::new(operation, spec);
+        let api = self.api::<ClusteredDatabaseOperation>();
+        let made = api.create(&PostParams::default(), &resource).await;
+        made.with_context(|| format!("create operation {operation}"))?;
+        Ok(())
+    }
+
+    /// Waits until an operation is in `phase`; returns its message.
+    ///
+    /// # Errors
+    /// After `limit`, and when it has ended in another phase.
+    pub async fn wait_operation(&self, name: &str, phase: OperationPhase, limit: Duration) -> Result<String> {
+        let (message, _) = until(&format!("operation {name} to be {phase:?}"), limit, || async {
+            let operation = self.api::<ClusteredDatabaseOperation>().get(name).await?;
+            let status = operation.status.unwrap_or_default();
+            if status.phase == Some(phase) {
+                return Ok(Seen::Yes(status.message.unwrap_or_default()));
+            }
+            ensure!(
+                !status.phase.is_some_and(OperationPhase::is_final),
+                "it has ended: {status:?}"
+            );
+            Ok(Seen::NotYet(format!("{status:?}")))
+        })
+        .await?;
+        Ok(message)
+    }
+
+    /// Asks for a backup of a database.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn back_up(&self, database: &str, backup: &str) -> Result<()> {
+        let spec = DatabaseBackupSpec {
+            cluster_ref: ClusterReference {
+                name: database.to_owned(),
+            },
+        };
+        let resource = DatabaseBackup::new(backup, spec);
+        let made = self.api().create(&PostParams::default(), &resource).await;
+        made.with_context(|| format!("create backup {backup}"))?;
+        Ok(())
+    }
+
+    /// Waits until a backup is `Completed`; returns what is in the store, and the time that took.
+    ///
+    /// # Errors
+    /// After `limit`, and when it has failed.
+    pub async fn wait_backup(&self, name: &str, limit: Duration) -> Result<(StoredBackup, Duration)> {
+        until(&format!("backup {name} to be completed"), limit, || async {
+            let status = self.api::<DatabaseBackup>().get(name).await?.status.unwrap_or_default();
+            if let (Some(OperationPhase::Completed), Some(backup)) = (status.operation.phase, &status.backup) {
+                return Ok(Seen::Yes(backup.clone()));
+            }
+            ensure!(
+                !status.operation.phase.is_some_and(OperationPhase::is_final),
+                "it has ended: {status:?}"
+            );
+            Ok(Seen::NotYet(format!("{status:?}")))
+        })
+        .await
     }
 
     /// The database as it is now.
@@ -177,8 +254,8 @@ impl Namespace {
         Ok(time)
     }
 
-    /// Whether the lease of a database is held by the pod that has this name now. One that was deleted with force may
-    /// serve on for a moment.
+    /// True if the lease of a database is held by the pod that has this name now. A pod that was deleted with force may
+    /// continue to serve for a moment.
     ///
     /// # Errors
     /// When pod or Lease cannot be read.
@@ -188,7 +265,7 @@ impl Namespace {
         Ok(holder.is_some_and(|holder| holder.contains(&uid)))
     }
 
-    /// Who holds the lease of a database (`pod/podUID/run/member`), if anybody does.
+    /// The holder of a database's lease (`pod/podUID/run/member`), if there is one.
     ///
     /// # Errors
     /// When the Lease cannot be read.
@@ -197,14 +274,14 @@ impl Namespace {
         Ok(lease.spec.and_then(|spec| spec.holder_identity))
     }
 
-    /// Who holds the lease of a database, and how often it was taken until now.
+    /// The holder of a database's lease, and how often the lease was taken until now.
     ///
     /// # Errors
-    /// When the Lease cannot be read, or nobody holds it.
+    /// If the Lease cannot be read, or has no holder.
     pub async fn reign(&self, database: &str) -> Result<(String, i32)> {
         let lease = self.api::<Lease>().get(database).await.context("read the Lease")?;
         let spec = lease.spec.unwrap_or_default();
-        let holder = spec.holder_identity.context("nobody holds the lease")?;
+        let holder = spec.holder_identity.context("the lease has no holder")?;
         Ok((holder, spec.lease_transitions.unwrap_or(0)))
     }
 
@@ -257,7 +334,7 @@ impl Namespace {
             .collect())
     }
 
-    /// What a person would look at first when something does not go on: pods, and the newest events.
+    /// What a person would check first if something hangs: pods, and the newest events.
     pub async fn describe(&self) -> String {
         let mut text = String::new();
         if let Ok(pods) = self.api::<Pod>().list(&ListParams::default()).await {

@@ -77,7 +77,7 @@ struct Server {
 }
 
 impl Server {
-    /// Of `/proc/<pid>/stat`, if it lives and is called `postgres`.
+    /// The process of `/proc/<pid>/stat`, if it lives and is called `postgres`.
     fn parse(pid: i32, stat: &str) -> Option<Self> {
         let (name, rest) = stat.rsplit_once(") ")?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -90,8 +90,8 @@ impl Server {
     }
 }
 
-/// Who is no child of another one, and has children: what only reads a configuration has none. Their numbers may be lower than its own,
-/// since numbers begin anew after the highest.
+/// The postmaster has children and is no other's child: a process that only reads a configuration has none. Its
+/// children may have lower pids, because pids start again after the highest.
 fn postmaster(servers: &[Server]) -> Option<i32> {
     let any = |is: &dyn Fn(&Server) -> bool| servers.iter().any(is);
     let mut pids = servers
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_postmaster_is_found_also_after_numbers_have_begun_anew() {
+    fn the_postmaster_is_found_after_pids_have_wrapped_around() {
         let server = |pid, parent| Server { pid, parent };
         let servers = [
             server(310, 32_766),
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_dead_and_others_are_no_servers() {
+    fn dead_and_other_processes_are_no_servers() {
         let stat = |name: &str, state: &str| Server::parse(7, &format!("7 ({name}) {state} 5 0 0"));
         assert_eq!(stat("postgres", "S"), Some(Server { pid: 7, parent: 5 }));
         assert_eq!(stat("postgres", "Z"), None);

@@ -6,25 +6,25 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use tokio::time::{Instant, sleep};
 
-/// How soon a condition is looked at again: often enough to measure tenths of seconds.
+/// Interval of checks at first: short enough to measure tenths of seconds.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Later it is looked at more rarely, since each look costs the machine something: after a part of the time that has gone by, so that
-/// what is measured is at most this part too long.
+/// The next check follows after one part in this many of the elapsed time. Later checks are rarer, because each costs
+/// the machine something. A measured time is at most this part too long.
 const PART: u32 = 50;
 
-/// What a look at a condition found.
+/// The result of a check.
 #[derive(Debug)]
 pub enum Seen<T> {
     /// It holds.
     Yes(T),
-    /// Not yet; this is what is there instead.
+    /// It does not hold yet; this is what was found instead.
     NotYet(String),
 }
 
-/// Looks again and again until the condition holds, and returns what it found and how long that took.
+/// Checks repeatedly until the condition holds, and returns the result and how long that took.
 ///
 /// # Errors
-/// After `limit`, with the last thing that was seen. An error of a look counts as "not yet".
+/// After `limit`, with the last result. An error of a check counts as "not yet".
 pub async fn until<T, F, Fut>(what: &str, limit: Duration, mut look: F) -> Result<(T, Duration)>
 where
     F: FnMut() -> Fut,

@@ -1,4 +1,4 @@
-//! Writing all the time while something happens, and nothing of it may be lost.
+//! Writes all the time while something happens; none of it may be lost.
 
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,15 @@ const BOUND: Duration = Duration::from_secs(180);
 /// Pause before a write: each one starts a program in a container, and without a pause that keeps a core busy.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Writes numbered rows into the table `t (v int)` until `during` is done; returns what that gave, and the longest time between
-/// two writes that succeeded.
+/// Writes numbered rows into the table `t (v int)` until `during` is done; returns its result, and the longest time
+/// between two successful writes.
 ///
 /// # Errors
 /// When `during` fails, no write succeeds for three minutes, or a row whose write succeeded is not there afterwards.
 pub async fn writing<T>(sql: &SqlClient, during: impl Future<Output = Result<T>>) -> Result<(T, Duration)> {
     tokio::pin!(during);
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
-    // What an earlier writing has left is not counted again.
+    // Rows of an earlier call are not counted again.
     let base = number(sql, "SELECT coalesce(max(v), 0) FROM t").await?;
     let (mut row, mut failed) = (base, Vec::new());
     let mut done = None;
@@ -43,13 +43,13 @@ pub async fn writing<T>(sql: &SqlClient, during: impl Future<Output = Result<T>>
         let gap = last.elapsed();
         longest = longest.max(gap);
         match written {
-            // One write after it is done, so that its end is measured too.
+            // One more write after the end, so that a gap at the end is measured too.
             Ok(_) => match done.take() {
                 Some(found) => break found,
                 None => last = Instant::now(),
             },
             Err(error) if gap > BOUND => bail!("no write for {} s: {error:#}", gap.as_secs()),
-            // It may be there or not.
+            // It may exist or not.
             Err(_) => failed.push(row.to_string()),
         }
     };
@@ -65,7 +65,7 @@ pub async fn writing<T>(sql: &SqlClient, during: impl Future<Output = Result<T>>
     Ok((found, longest))
 }
 
-/// What a query gives, also if the primary moves meanwhile.
+/// The result of a query, even if the primary moves meanwhile.
 async fn number(sql: &SqlClient, query: &str) -> Result<u32> {
     let (found, _) = until(query, BOUND, || async { sql.try_sql(query).await.map(Seen::Yes) }).await?;
     found.parse().with_context(|| format!("{query}: {found:?}"))

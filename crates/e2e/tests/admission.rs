@@ -1,4 +1,4 @@
-//! End-to-end: what the real API server says to bad resources, and that it takes the examples.
+//! End-to-end: the real API server refuses bad resources with our messages, and accepts the examples.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,12 +7,14 @@ use anyhow::{Context, Result, ensure};
 use api::ClusteredDatabase;
 use e2e::install::OPERATOR_ACCOUNT;
 use e2e::{Namespace, connect_for_test, connect_for_test_as, manifest};
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The table that the rules in Rust and in CEL are tested by as well.
+/// The table that also tests the rules in Rust and in CEL.
 const TABLE: &str = include_str!("../../api/tests/bad_specs.yaml");
 
 #[derive(Deserialize)]
@@ -104,7 +106,7 @@ async fn refusal(namespace: &Namespace, resource: Value, old: Option<Value>) -> 
 }
 
 #[tokio::test]
-async fn the_api_server_refuses_bad_resources_in_our_words() -> Result<()> {
+async fn the_api_server_refuses_bad_resources_with_our_messages() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-admission").await?;
     let table: Table = serde_saphyr::from_str(TABLE).context("read the table")?;
     let mut wrong = Vec::new();
@@ -128,7 +130,7 @@ async fn the_api_server_refuses_bad_resources_in_our_words() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_api_server_takes_every_example() -> Result<()> {
+async fn the_api_server_accepts_every_example() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-examples-taken").await?;
     let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut seen = 0;
@@ -146,7 +148,7 @@ async fn the_api_server_takes_every_example() -> Result<()> {
     namespace.begin_removal().await
 }
 
-/// Where it has no default for a map, it makes null of one that is applied empty and was not before, and refuses that.
+/// Without a default for a map, the API server turns a newly applied empty map into null, and refuses that.
 #[tokio::test]
 async fn what_was_applied_may_be_applied_empty() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-emptied").await?;
@@ -157,8 +159,8 @@ async fn what_was_applied_may_be_applied_empty() -> Result<()> {
         (json!({}), json!({})),
     ] {
         let spec = json!({
-            "paused": true, "storage": {"size": "1Gi"}, "postgres": {"parameters": parameters},
-            "serviceAccountAnnotations": map, "podMetadata": {"labels": map, "annotations": map},
+            "paused": true, "storage": {"data": {"size": "1Gi"}}, "postgres": {"parameters": parameters},
+            "serviceAccount": {"metadata": {"labels": map, "annotations": map}}, "pods": {"metadata": {"labels": map, "annotations": map}},
             "scheduling": {"nodeSelector": map},
         });
         let applied = json!({
@@ -174,8 +176,8 @@ async fn what_was_applied_may_be_applied_empty() -> Result<()> {
     namespace.begin_removal().await
 }
 
-/// What an administrator has made in the namespace: the objects of a database, the rights of its agents, and a tenant who
-/// may write everything but the status of databases.
+/// Makes, as an administrator, the objects of a database, the rights of its agents, and a tenant with the right to write
+/// everything except the status of databases.
 const OBJECTS_OF_A_DATABASE: &str = "
 apiVersion: v1
 kind: ServiceAccount
@@ -226,7 +228,7 @@ kind: Secret
 metadata: {name: db-app, labels: {clustereddatabase.io/cluster: db}}
 ";
 
-/// Who writes what, and what the refusal says; `None`: it is taken.
+/// The author, the write, and the text of the refusal; `None`: it is accepted.
 fn writes() -> Vec<(&'static str, &'static str, &'static str, Value, Option<&'static str>)> {
     const LABELS: &str = "only the operator changes the labels";
     let agents = "system:serviceaccount:e2e-policies:db";
@@ -320,7 +322,7 @@ fn writes() -> Vec<(&'static str, &'static str, &'static str, Value, Option<&'st
     ]
 }
 
-/// The spec of a pod that Pod Security `restricted` takes.
+/// The spec of a pod that Pod Security `restricted` accepts.
 fn restricted_pod() -> Value {
     let security = json!({
         "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": true,
@@ -329,7 +331,59 @@ fn restricted_pod() -> Value {
     json!({"containers": [{"name": "x", "image": "x", "securityContext": security}]})
 }
 
-/// The admission policies of `manifests/`: rights name objects, and not which labels and fields may be written.
+/// Kubernetes' own roles `view` and `edit`, which a controller fills with those of `manifests/base/user-roles.yaml`.
+#[tokio::test]
+async fn who_may_view_or_edit_a_namespace_may_do_so_with_its_databases() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-roles").await?;
+    for role in ["view", "edit"] {
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": role}],
+        }))?;
+        let bindings = namespace.api::<RoleBinding>();
+        bindings.create(&PostParams::default(), &binding).await?;
+    }
+    let may = |user: &'static str, verb: &'static str, resource: &'static str, subresource: &'static str| {
+        let review = json!({"metadata": {}, "spec": {"user": user, "resourceAttributes": {
+            "namespace": namespace.name, "verb": verb, "group": api::GROUP, "resource": resource, "subresource": subresource,
+        }}});
+        let reviews: kube::Api<SubjectAccessReview> = kube::Api::all(namespace.client.clone());
+        async move {
+            let review = serde_json::from_value(review)?;
+            let answer = reviews.create(&PostParams::default(), &review).await?;
+            anyhow::Ok(answer.status.is_some_and(|status| status.allowed))
+        }
+    };
+    let (databases, operations) = ("clustereddatabases", "clustereddatabaseoperations");
+    e2e::wait::until("the roles to be filled and bound", Duration::from_secs(30), || async {
+        Ok(if may("edit", "list", databases, "").await? {
+            e2e::wait::Seen::Yes(())
+        } else {
+            e2e::wait::Seen::NotYet("edit may not list databases".to_owned())
+        })
+    })
+    .await?;
+    for (user, verb, resource, subresource, expected) in [
+        ("view", "get", databases, "", true),
+        ("view", "watch", operations, "", true),
+        ("view", "patch", databases, "", false),
+        ("view", "create", operations, "", false),
+        ("edit", "create", databases, "", true),
+        ("edit", "delete", databases, "", true),
+        ("edit", "patch", databases, "scale", true),
+        ("edit", "create", operations, "", true),
+        ("edit", "update", databases, "status", false),
+        ("edit", "update", operations, "status", false),
+        ("stranger", "get", databases, "", false),
+    ] {
+        let found = may(user, verb, resource, subresource).await?;
+        ensure!(found == expected, "{user} {verb} {resource}/{subresource}: {found}");
+    }
+    namespace.begin_removal().await
+}
+
+/// The admission policies of `manifests/`: RBAC rights name objects, not their labels and fields.
 #[tokio::test]
 async fn labels_leases_and_routes_are_written_by_their_owners_only() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-policies").await?;
@@ -359,7 +413,7 @@ async fn labels_leases_and_routes_are_written_by_their_owners_only() -> Result<(
             ));
         }
     }
-    // A labelled pod would be led to by -r, and a labelled Lease read by the operator.
+    // -r would lead to a labelled pod, and the operator would read a labelled Lease.
     let tenant = connect_for_test_as("tenant").await?;
     for (group, kind) in [("", "Pod"), ("coordination.k8s.io", "Lease")] {
         let resource = ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(group, "v1", kind));
@@ -398,8 +452,8 @@ async fn an_administrator_can_narrow_what_writers_may_ask_for() -> Result<()> {
         .await?;
     let resource = |spec: Value| {
         let mut spec = spec;
-        spec["storage"] = json!({"size": "1Gi"});
-        json!({"apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase", "metadata": {"name": "db"}, "spec": spec})
+        spec["storage"] = json!({"data": {"size": "1Gi"}});
+        json!({"apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase", "metadata": {"name": "db"}, "spec": spec})
     };
     let asks = [
         (
@@ -415,19 +469,27 @@ async fn an_administrator_can_narrow_what_writers_may_ask_for() -> Result<()> {
             "tolerations must name one of these keys",
         ),
         (
-            json!({"podMetadata": {"labels": {"app": "payments"}}}),
-            "spec.podMetadata.labels may have keys",
+            json!({"pods": {"metadata": {"labels": {"app": "payments"}}}}),
+            "spec.pods.metadata.labels may have keys",
         ),
         (
-            json!({"podMetadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "x"}}}),
-            "podMetadata.annotations may have keys",
+            json!({"pods": {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "x"}}}}),
+            "pods.metadata.annotations may have keys",
         ),
         (
-            json!({"serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "x"}}),
+            json!({"serviceAccount": {"metadata": {"annotations": {"eks.amazonaws.com/role-arn": "x"}}}}),
             "they can take a cloud identity",
         ),
+        (
+            json!({"services": {"readOnly": {"type": "LoadBalancer"}}}),
+            "spec.services may have these types only: ClusterIP",
+        ),
+        (
+            json!({"services": {"readWrite": {"metadata": {"annotations": {"lb.example.com/public": "true"}}}}}),
+            "they can open the database to the world",
+        ),
     ];
-    // The API server takes a moment to know a new policy.
+    // The API server needs a moment to load a new policy.
     e2e::wait::until("the policy to be in force", Duration::from_secs(30), || async {
         let said = refusal(&namespace, resource(asks[0].0.clone()), None).await?;
         Ok(if said.contains(asks[0].1) {
@@ -445,7 +507,7 @@ async fn an_administrator_can_narrow_what_writers_may_ask_for() -> Result<()> {
         }
     }
     let modest = json!({
-        "postgres": {"image": "clustereddatabase/postgres:17.2"}, "podMetadata": {"labels": {"team": "a"}},
+        "postgres": {"image": "clustereddatabase/postgres:17.2"}, "pods": {"metadata": {"labels": {"team": "a"}}},
         "scheduling": {"priorityClassName": "databases", "tolerations": [{"key": "databases", "operator": "Exists"}]},
     });
     let said = refusal(&namespace, resource(modest), None).await?;

@@ -24,20 +24,20 @@ use tokio::time::{Instant, sleep};
 const BOUND: Duration = Duration::from_secs(180);
 const NAME: &str = "db";
 
-/// A small flushed write is overdue after 4 s; a PostgreSQL that ends again and again gives way after 4 s without a write.
+/// A small flushed write is overdue after 4 s; with a PostgreSQL that ends again and again the primary steps down after 4 s without a write.
 const CASES: [Case; 2] = [Case::new("disk-hang", 20.0, true), Case::new("disk-full", 40.0, true)];
 
 #[tokio::test]
 async fn a_primary_with_a_broken_disk_is_replaced_and_comes_back() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "disks").await?;
-    let spec = json!({"replicas": 3, "storage": {"size": "1Gi", "storageClassName": "loop"}});
+    let spec = json!({"replicas": 3, "storage": {"data": {"size": "1Gi", "storageClassName": "loop"}}});
     namespace.create(NAME, spec).await?;
     namespace.wait_ready(NAME, BOUND).await?;
     run_all(&namespace, NAME, &CASES).await?;
     namespace.begin_removal().await
 }
 
-/// Fills this instance's data volume to the last byte; only one that has a file system of its own.
+/// Fills this instance's data volume to the last byte; the volume must have a file system of its own.
 async fn fill(namespace: &Namespace, pod: &str) -> Result<()> {
     let script = "cd /var/lib/postgresql/data && test $(df --output=size -B1M . | tail -n 1) -lt 1100 \
         && fallocate -l $(( $(df --output=avail -B1 . | tail -n 1) - 8388608 )) filler \
@@ -48,7 +48,7 @@ async fn fill(namespace: &Namespace, pod: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes WAL until the server fails: it keeps files for some of it ready.
+/// Writes WAL until the server fails: it has files for some WAL ready.
 async fn use_up_wal(namespace: &Namespace, pod: &str) -> Result<()> {
     let statement =
         "SELECT count(pg_logical_emit_message(false, 'full', repeat('x', 1000000))) FROM generate_series(1, 1500)";
@@ -60,7 +60,7 @@ async fn use_up_wal(namespace: &Namespace, pod: &str) -> Result<()> {
     Ok(())
 }
 
-/// Each instance's claim has got, and its file system is of, this many GiB.
+/// Each instance's claim and its file system have this many GiB.
 async fn assert_grown(namespace: &Namespace, gibibytes: u64) -> Result<()> {
     for ordinal in 0..3 {
         let claim = namespace.api::<PersistentVolumeClaim>();
@@ -98,7 +98,7 @@ async fn with_rows(
 #[tokio::test]
 async fn a_database_whose_volumes_are_all_full_heals_when_they_grow() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "full-volumes").await?;
-    let storage = json!({"size": "1Gi", "storageClassName": "loop"});
+    let storage = json!({"data": {"size": "1Gi", "storageClassName": "loop"}});
     let (sql, pods, primary) = with_rows(&namespace, storage).await?;
     for pod in pods.keys() {
         fill(&namespace, pod).await?;
@@ -112,7 +112,9 @@ async fn a_database_whose_volumes_are_all_full_heals_when_they_grow() -> Result<
     })
     .await?;
 
-    namespace.change(NAME, json!({"storage": {"size": "2Gi"}})).await?;
+    namespace
+        .change(NAME, json!({"storage": {"data": {"size": "2Gi"}}}))
+        .await?;
     let (_, time) = namespace.wait_ready(NAME, 3 * BOUND).await?;
     println!(
         "ready again {:.1} s after the larger size was asked for",
@@ -142,12 +144,12 @@ async fn fill_wal(namespace: &Namespace, pod: &str, left: u64) -> Result<()> {
     Ok(())
 }
 
-/// For so long it is looked how often the Lease is taken.
+/// Time in which the test counts takes of the Lease.
 const LOOK: Duration = Duration::from_secs(45);
-/// So often it may be: the volumes become full one after the other.
+/// Allowed number of takes: the volumes become full one after the other.
 const TAKES: i32 = 2;
 
-/// How often the Lease is taken while all WAL volumes are full; what is waited for must name them, and the one field to raise.
+/// Counts takes of the Lease while all WAL volumes are full; the wait must name the volumes, and the one field to raise.
 async fn look_at_full_volumes(namespace: &Namespace) -> Result<i32> {
     let takes = || async {
         let lease = namespace.api::<Lease>().get(NAME).await.context("read the Lease")?;
@@ -173,7 +175,7 @@ async fn look_at_full_volumes(namespace: &Namespace) -> Result<i32> {
     })
     .await?;
     println!("what is full was named after {:.1} s", begun.elapsed().as_secs_f64());
-    // How often something happens shows only in time.
+    // A count needs a time.
     sleep(LOOK.saturating_sub(begun.elapsed())).await;
     Ok(takes().await? - before)
 }
@@ -182,8 +184,7 @@ async fn look_at_full_volumes(namespace: &Namespace) -> Result<i32> {
 async fn a_database_whose_wal_volumes_are_all_full_names_them_and_heals_when_they_grow() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "full-wal").await?;
     let volume = json!({"size": "1Gi", "storageClassName": "loop"});
-    let mut storage = volume.clone();
-    storage["wal"] = volume;
+    let storage = json!({"data": volume, "wal": volume});
     let (sql, pods, primary) = with_rows(&namespace, storage).await?;
     // As WAL fills a volume, less than a segment is left; something else may fill it to the last byte.
     for (pod, left) in pods.keys().zip([2 << 20, 2 << 20, 0]) {
@@ -212,7 +213,7 @@ async fn a_database_whose_wal_volumes_are_all_full_names_them_and_heals_when_the
     namespace.remove().await
 }
 
-/// A class whose volumes wait for whoever is to use them, as those of most clouds do.
+/// A class whose volumes wait for their first consumer, as those of most clouds do.
 const WAITING_CLASS: &str = "standard-waiting";
 
 async fn make_waiting_class(classes: &Api<StorageClass>) -> Result<()> {
@@ -250,7 +251,7 @@ async fn assert_wal_volumes(namespace: &Namespace, instances: u32) -> Result<()>
     Ok(())
 }
 
-/// Asks for WAL volumes of a class that does not exist yet, and waits until that is said.
+/// Adds WAL volumes of a class that does not exist yet, and waits until the status says so.
 async fn ask_in_vain(namespace: &Namespace) -> Result<()> {
     let wal = json!({"storage": {"wal": {"size": "1Gi", "storageClassName": WAITING_CLASS}}});
     namespace.change(NAME, wal).await?;
@@ -268,7 +269,7 @@ async fn ask_in_vain(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// The WAL volumes grow where they are, and cannot be taken away any more.
+/// The WAL volumes grow in place, and can no longer be removed.
 async fn assert_grow_and_stay(namespace: &Namespace) -> Result<()> {
     let pods = namespace.pod_uids(NAME).await?;
     namespace
@@ -301,18 +302,18 @@ async fn assert_grow_and_stay(namespace: &Namespace) -> Result<()> {
 async fn a_wal_volume_is_added_to_a_running_database() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "wal-volume").await?;
     namespace
-        .create(NAME, json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .create(NAME, json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     namespace.wait_ready(NAME, BOUND).await?;
     let sql = SqlClient::start(&namespace, NAME, POSTGRES_IMAGE).await?;
     sql.sql("CREATE TABLE t (v int)").await?;
     let classes = Api::<StorageClass>::all(namespace.client.clone());
-    // One of a run before.
+    // Left by an earlier run.
     let _ = classes.delete(WAITING_CLASS, &DeleteParams::default()).await;
     let (pods, claims) = (namespace.pod_uids(NAME).await?, namespace.claim_uids(NAME).await?);
 
     writing(&sql, async {
-        // Without a class no instance is touched, that is said, and it can be taken back.
+        // Without a class no instance is touched, the status says so, and the user can undo it.
         ask_in_vain(&namespace).await?;
         namespace.change(NAME, json!({"storage": {"wal": null}})).await?;
         namespace.wait_ready(NAME, BOUND).await?;
@@ -334,7 +335,7 @@ async fn a_wal_volume_is_added_to_a_running_database() -> Result<()> {
         pods.iter().all(|(pod, uid)| replaced.get(pod) != Some(uid)),
         "{replaced:?}"
     );
-    // Made from the template that named the claim, so not once more by the StatefulSet that was made again.
+    // The pod was made from the template that named the claim, so the new StatefulSet does not make it again.
     for pod in replaced.keys() {
         let spec = namespace.api::<Pod>().get(pod).await?.spec.context("a spec")?;
         let mut env = spec
@@ -353,7 +354,7 @@ async fn a_wal_volume_is_added_to_a_running_database() -> Result<()> {
 
     assert_grow_and_stay(&namespace).await?;
 
-    // Who is new gets both, and who is made again gets its own.
+    // A new instance gets both volumes, and one that is made again gets its own.
     namespace.change(NAME, json!({"replicas": 4})).await?;
     namespace.wait_ready(NAME, BOUND).await?;
     let kept = namespace.pod_uids(NAME).await?;
@@ -363,7 +364,7 @@ async fn a_wal_volume_is_added_to_a_running_database() -> Result<()> {
         .delete(&format!("{NAME}-1"), &DeleteParams::default())
         .await?;
     let again = || async {
-        // The resource says `Ready` for a while yet, of the pod before.
+        // The resource is still `Ready` for a while, because of the previous pod.
         let name = format!("{NAME}-1");
         let pod = namespace.api::<Pod>().get_opt(&name).await?;
         let pod = pod.filter(|pod| pod.metadata.uid.as_ref() != kept.get(&name));

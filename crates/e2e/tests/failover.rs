@@ -29,7 +29,7 @@ use testbed::POSTGRES_IMAGE;
 const BOUND: Duration = Duration::from_secs(180);
 const NAME: &str = "db";
 
-/// Bounds of an outage on a machine that is busy with other things; what it takes on a quiet one is in docs/availability.md.
+/// Bounds of an outage on a busy machine; docs/availability.md has the times of a quiet one.
 const CASES: [Case; 15] = [
     Case::new("switchover", 15.0, true),
     Case::new("pod-delete", 15.0, true),
@@ -40,21 +40,21 @@ const CASES: [Case; 15] = [
         stays: true,
         ..Case::new("standby-cut", 15.0, false)
     },
-    // The others promise not to take the lease, as long as they hear it.
+    // The others promise not to take the lease, as long as they hear the primary.
     Case {
         stays: true,
         ..Case::new("api-cut", 15.0, false)
     },
-    // Two minutes of it: `cargo xtask availability --scenario api-down`.
+    // For two minutes: `cargo xtask availability --scenario api-down`.
     Case {
         lasts: Some(30),
         stays: true,
         ..Case::new("api-down", 15.0, false)
     },
     Case::new("freeze", 20.0, true),
-    // The dead-man ends it after the fence time; then it starts anew, or another one is elected.
+    // The dead-man stops PostgreSQL after the fence time; then it starts again, or another member is elected.
     Case::new("agent-stop", 20.0, true),
-    // Sessions that are there go on; new ones are waited for in vain, and it gives way.
+    // Existing sessions work; no new one begins, so the primary steps down.
     Case::new("postmaster-stop", 25.0, true),
     Case::new("node-cut", 20.0, true),
     Case {
@@ -71,8 +71,8 @@ const CASES: [Case; 15] = [
     },
 ];
 
-/// Those in which the operator's pods are killed at the same moment: what Kubernetes or the agents mend without it, and what it has
-/// to carry on when its next pod comes. `cargo xtask test --long` runs them, and the others, with and without the operator.
+/// Cases with the operator's pods killed at the same moment: Kubernetes or the agents recover without it, or its next pod must
+/// continue the change. `cargo xtask test --long` runs them, and the others, with and without the operator.
 const WITHOUT_OPERATOR: [&str; 7] = [
     "switchover",
     "pod-delete",
@@ -82,16 +82,16 @@ const WITHOUT_OPERATOR: [&str; 7] = [
     "standby-cut",
     "node-cut",
 ];
-/// Those that are run both with and without the operator by `--long`, beyond [`WITHOUT_OPERATOR`].
+/// Cases that `--long` runs both with and without the operator, beyond [`WITHOUT_OPERATOR`].
 const CHANGES: [&str; 3] = ["rolling-parameter", "rolling-resources", "rolling-image"];
 
-/// Nobody is elected before the lease has run out, ten seconds after it was last renewed.
+/// No member is elected before the lease has run out, ten seconds after its last renewal.
 const WITHOUT_A_RULE: [Case; 2] = [
     Case {
         loss: Loss::LastCommits,
         ..Case::new("node-cut", 25.0, true)
     },
-    // No standby keeps it from acknowledging what was sent to it when it goes on: only its end does.
+    // When it resumes, no standby keeps it from acknowledging what clients had sent: only its end does.
     Case {
         loss: Loss::LastCommits,
         lingers: 1_000,
@@ -101,15 +101,16 @@ const WITHOUT_A_RULE: [Case; 2] = [
 
 async fn ready(name: &str, durability: serde_json::Value) -> Result<Namespace> {
     let namespace = Namespace::fresh(connect_for_test().await?, name).await?;
-    // With a request, another one is set in the running pods; the first one needs new pods (another class of service).
+    // A pod with a CPU request gets another one in place; the first request needs new pods (another class of service).
     let resources = json!({"requests": {"cpu": "100m"}});
-    let spec = json!({"replicas": 3, "storage": {"size": "1Gi"}, "durability": durability, "resources": resources});
+    let spec =
+        json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}, "durability": durability, "resources": resources});
     namespace.create(NAME, spec).await?;
     namespace.wait_ready(NAME, BOUND).await?;
     Ok(namespace)
 }
 
-/// Those of the cases that are named, or all others.
+/// The named cases, or all others.
 fn cases(names: &[&str], named: bool) -> Vec<Case> {
     CASES
         .into_iter()
@@ -128,24 +129,24 @@ async fn nothing_acknowledged_is_lost_and_writes_come_back() -> Result<()> {
     namespace.begin_removal().await
 }
 
-/// So long a flood lasts before the primary is lost: readiness fails after three seconds without an answer.
+/// Duration of the flood before the primary is lost: readiness fails after three seconds without an answer.
 const FLOODED: Duration = Duration::from_secs(12);
 
-/// A stranger floods all agents' ports: no instance becomes unready, a lost primary is replaced as without it, and no container is
-/// ended.
+/// A client without credentials floods all agents' ports: no instance becomes unready, a lost primary is replaced as usual, and
+/// no container is ended.
 async fn flooded(namespace: &Namespace) -> Result<()> {
     let stranger = Namespace::fresh(connect_for_test().await?, "failover-flood").await?;
     let members = subject(namespace, NAME)?.members().await?;
     let before = containers(namespace).await?;
     for member in &members {
-        // What the container starts next lies where PostgreSQL's user cannot write. (The running program itself is busy for everybody.)
+        // PostgreSQL's user cannot write the program of the container's next start. (Nobody can write a running program.)
         let written = exec(namespace, &member.pod, CONTAINER, &["touch", "/cdb/agent/another"]).await;
         let error = written.expect_err("the agent can be written");
         ensure!(error.to_string().contains("Read-only file system"), "{error:#}");
     }
     let addresses: Vec<IpAddr> = members.iter().map(|member| member.address).collect();
     e2e::flood::start(&stranger, POSTGRES_IMAGE, &addresses).await?;
-    // That nothing happens in this time is what is tried.
+    // The test checks that nothing happens in this time.
     tokio::time::sleep(FLOODED).await;
     let after = containers(namespace).await?;
     ensure!(before == after, "a flood changed {before:?} to {after:?}");
@@ -159,7 +160,7 @@ async fn flooded(namespace: &Namespace) -> Result<()> {
     stranger.remove().await
 }
 
-/// Of each pod: how often its container was started again, and since when it has been ready or not.
+/// Of each pod: the restarts of its container, and since when it has been ready or not.
 type Containers = BTreeMap<String, (i32, String)>;
 
 async fn containers(namespace: &Namespace) -> Result<Containers> {
@@ -180,9 +181,9 @@ async fn containers(namespace: &Namespace) -> Result<Containers> {
     Ok(found.collect())
 }
 
-/// The operator decides nothing of it but what is planned, and that comes when its next pod does.
+/// The operator decides only planned changes, and its next pod continues them.
 #[tokio::test]
-async fn nor_if_the_operator_is_killed_at_the_same_moment() -> Result<()> {
+async fn nothing_acknowledged_is_lost_if_the_operator_is_killed_at_the_same_moment() -> Result<()> {
     let namespace = ready("failover-operator", json!({})).await?;
     let mut chosen = cases(&WITHOUT_OPERATOR, true);
     ensure!(chosen.len() == WITHOUT_OPERATOR.len(), "{chosen:?}");
@@ -201,7 +202,7 @@ async fn without_a_rule_only_the_last_commits_are_lost() -> Result<()> {
     namespace.begin_removal().await
 }
 
-/// The benchmark takes a database for a stranger's: it knows a Service, a Secret and labels, and no operator.
+/// The benchmark treats a database of ours as a foreign one: it knows a Service, a Secret and labels, and no operator.
 #[tokio::test]
 async fn any_postgresql_behind_a_service_can_be_measured() -> Result<()> {
     let namespace = ready("failover-stranger", json!({})).await?;
@@ -209,7 +210,7 @@ async fn any_postgresql_behind_a_service_can_be_measured() -> Result<()> {
     let testbed = ours.testbed.clone().context("the testbed")?;
     let primary = ours.primary().await?.pod;
     let postmaster = Container::of(&testbed, &namespace, &primary).await?.postmaster()?;
-    // The shell's own `kill`: no other program is needed.
+    // The shell has `kill` built in: no other program is needed.
     let inject = format!("[ \"$PRIMARY\" = {primary} ] && [ -n \"$STANDBY_NODE\" ] && kill -KILL {postmaster}");
     let stranger = Subject {
         own: None,
@@ -255,13 +256,13 @@ async fn any_postgresql_behind_a_service_can_be_measured() -> Result<()> {
     namespace.begin_removal().await
 }
 
-/// A standby that is gone leaves the rule after a second; the first commit has waited for that, and for WAL senders to be told.
+/// A standby that is gone leaves the rule after a second; the first commit has waited for that, and until WAL senders have read it.
 const GOES_ON: Duration = Duration::from_secs(60);
-/// Bound for the status to say so.
+/// Time limit for the status to report it.
 const SAID: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn preferred_goes_on_without_standbys_and_waits_for_them_again() -> Result<()> {
+async fn preferred_continues_without_standbys_and_waits_for_them_again() -> Result<()> {
     let namespace = ready("failover-preferred", json!({"mode": "Preferred"})).await?;
     let sql = SqlClient::start(&namespace, NAME, POSTGRES_IMAGE).await?;
     sql.sql("CREATE TABLE t (v int)").await?;
@@ -296,7 +297,7 @@ async fn preferred_goes_on_without_standbys_and_waits_for_them_again() -> Result
     namespace.begin_removal().await
 }
 
-/// Commits go on, and the status says what that costs.
+/// Commits continue, and the status says what that costs.
 async fn without_standbys(namespace: &Namespace, sql: &SqlClient) -> Result<()> {
     let (_, first) = until("a commit without standbys", GOES_ON, || async {
         sql.try_sql("INSERT INTO t VALUES (1)").await.map(Seen::Yes)
@@ -313,7 +314,7 @@ async fn without_standbys(namespace: &Namespace, sql: &SqlClient) -> Result<()> 
     Ok(())
 }
 
-/// Waits until the status says that `mode` is in force, the condition fits it, and the rule on record asks for so many standbys.
+/// Waits until the status says that `mode` is in force, the condition fits it, and the rule on record requires this number of standbys.
 async fn promised(namespace: &Namespace, mode: DurabilityMode, required: usize) -> Result<Duration> {
     let ((), took) = until(&format!("{mode:?} to be in force"), SAID, || async {
         let status = namespace.get(NAME).await?.status.context("a status")?;

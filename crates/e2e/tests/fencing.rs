@@ -27,7 +27,7 @@ async fn primary(name: &str) -> Result<Primary> {
     let testbed = Testbed::attach(Options::from_env()?.instance)?;
     let namespace = Namespace::fresh(connect_for_test().await?, name).await?;
     namespace
-        .create("db", json!({"replicas": 2, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     let (database, _) = namespace.wait_ready("db", BOUND).await?;
     let pod = database
@@ -70,8 +70,8 @@ async fn stopped(container: &Container, start: Instant) -> Result<Duration> {
 }
 
 fn check_bound(what: &str, time: Duration) -> Result<()> {
-    // What matters: nobody else takes the lease before it has run out. On a quiet machine it is `fence + kill` at most.
-    let bound = Duration::from_millis(Timing::DEFAULT.lease);
+    // What matters: no other member takes the lease before it has run out. On a quiet machine it is `fence + kill` at most.
+    let bound = Timing::DEFAULT.lease.duration();
     println!(
         "{what}: all of postgres stopped after {:.2} s (bound {:.2} s)",
         time.as_secs_f64(),
@@ -81,7 +81,7 @@ fn check_bound(what: &str, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// The primary writes again, and the row that was there is still there. A write that is tried again may be there twice.
+/// The primary writes again, and the earlier row is still there. A repeated write may be there twice.
 async fn recovered(primary: &Primary, rows: &str) -> Result<()> {
     until("a write through the Service", BOUND, || async {
         primary

@@ -1,17 +1,17 @@
-//! End-to-end: the life of a database, by the words of its users.
+//! End-to-end: the life of a database, as its users change it.
 
 mod common;
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use api::names::Names;
+use api::status::DurabilityMode;
 use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use e2e::namespace::summary;
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test, writing};
-use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
@@ -21,7 +21,7 @@ use testbed::POSTGRES_IMAGE;
 const BOUND: Duration = Duration::from_secs(180);
 /// Longest time without a write while a primary is moved or lost; the machine may be busy.
 const INTERRUPTION: Duration = Duration::from_secs(20);
-/// Those that each test of lasting rows begins with: others are written meanwhile.
+/// The first rows of each test of lasting rows: others are written meanwhile.
 const ROWS: &str = "SELECT count(*) FROM t WHERE v BETWEEN 1 AND 100";
 
 async fn fresh(name: &str) -> Result<Namespace> {
@@ -34,7 +34,10 @@ async fn one_two_and_three_instances_come_up_and_replicate() -> Result<()> {
     for replicas in 1..=3 {
         let name = format!("db{replicas}");
         namespace
-            .create(&name, json!({"replicas": replicas, "storage": {"size": "1Gi"}}))
+            .create(
+                &name,
+                json!({"replicas": replicas, "storage": {"data": {"size": "1Gi"}}}),
+            )
             .await?;
     }
     for replicas in 1..=3 {
@@ -63,7 +66,7 @@ async fn address_of(namespace: &Namespace, pod: &str) -> Result<String> {
     status.and_then(|status| status.pod_ip).context("an address")
 }
 
-/// Makes a change and waits until it is carried out, under writes of which none may be lost.
+/// Makes a change during writes, and waits until it is done; no write may be lost.
 async fn written_through(namespace: &Namespace, sql: &SqlClient, what: &str, change: serde_json::Value) -> Result<()> {
     let done = async {
         namespace.change("db", change).await?;
@@ -94,7 +97,7 @@ async fn rows_at(namespace: &Namespace, sql: &SqlClient, pod: &str, rows: &str) 
 async fn parameters_are_reloaded_or_restarted_in_place_standbys_first() -> Result<()> {
     let namespace = fresh("e2e-parameters").await?;
     namespace
-        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     namespace.wait_ready("db", BOUND).await?;
     let pods = namespace.pod_uids("db").await?;
@@ -111,7 +114,7 @@ async fn parameters_are_reloaded_or_restarted_in_place_standbys_first() -> Resul
         "a reload restarted the primary"
     );
 
-    // A standby does not start with less than its primary has: it goes up with the standbys first, and down the other way.
+    // A standby does not start with less than its primary has: standbys come first when it is raised, the primary when it is lowered.
     for connections in ["123", "90"] {
         namespace
             .change(
@@ -159,7 +162,8 @@ async fn parameters_are_reloaded_or_restarted_in_place_standbys_first() -> Resul
 #[tokio::test]
 async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
     let namespace = fresh("e2e-scale").await?;
-    let spec = json!({"replicas": 3, "storage": {"size": "1Gi"}, "volumePolicy": {"onScaleDown": "Delete"}});
+    let spec =
+        json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}, "retentionPolicy": {"whenScaled": "Delete"}}});
     namespace.create("db", spec).await?;
     namespace.wait_ready("db", BOUND).await?;
     let three = namespace.pod_uids("db").await?;
@@ -191,6 +195,7 @@ async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
         "scaling replaced a pod that stays"
     );
 
+    fewer_instances_than_the_promise_needs_are_refused(&namespace).await?;
     an_image_that_cannot_be_had_costs_one_standby(&namespace, &sql).await?;
     let three = namespace.pod_uids("db").await?;
 
@@ -202,7 +207,7 @@ async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
         image
     };
     let annotations =
-        json!({"podMetadata": {"annotations": {"example.com/rolled": "yes"}}, "postgres": {"image": other}});
+        json!({"pods": {"metadata": {"annotations": {"example.com/rolled": "yes"}}}, "postgres": {"image": other}});
     namespace.change("db", json!({"paused": true})).await?;
     let paused = namespace.change("db", annotations).await?.metadata.generation;
     says(&namespace, "that it is paused", |status| {
@@ -222,6 +227,28 @@ async fn scales_and_changes_its_image_one_pod_at_a_time() -> Result<()> {
     ensure!(sql.sql(ROWS).await? == "100", "rows were lost in the rollout");
     volumes_that_are_deleted_are_filled_again(&namespace, &sql).await?;
     namespace.begin_removal().await
+}
+
+/// As `kubectl scale` asks for it. The promise of the creation has outlived five instances.
+async fn fewer_instances_than_the_promise_needs_are_refused(namespace: &Namespace) -> Result<()> {
+    let status = namespace.get("db").await?.status.unwrap_or_default();
+    let promise = status.durability.context("a promise")?;
+    ensure!(
+        (promise.mode, promise.synchronous_standbys) == (DurabilityMode::Required, 1),
+        "the promise changed with the instances: {promise:?}"
+    );
+    let scale = Patch::Merge(json!({"spec": {"replicas": 1}}));
+    let api = namespace.api::<ClusteredDatabase>();
+    let Err(refused) = api.patch_scale("db", &PatchParams::default(), &scale).await else {
+        bail!("fewer instances than the promise needs are accepted");
+    };
+    ensure!(
+        refused
+            .to_string()
+            .contains("keep more instances; or lower the promise"),
+        "{refused}"
+    );
+    Ok(())
 }
 
 /// Waits until the status is as `is` wants it.
@@ -244,7 +271,7 @@ fn waits_for(status: &ClusteredDatabaseStatus, what: &str) -> bool {
     waiting.is_some_and(|waiting| waiting.what.contains(what) || waiting.who_can_end_it.contains(what))
 }
 
-/// A rolling change to an image that nobody can pull: it stops with the first standby, whose error it tells, and the spec of
+/// A rolling change to an image that cannot be pulled: it stops with the first standby and reports its error, and the spec of
 /// before frees it.
 async fn an_image_that_cannot_be_had_costs_one_standby(namespace: &Namespace, sql: &SqlClient) -> Result<()> {
     let before = namespace.pod_uids("db").await?;
@@ -316,70 +343,10 @@ async fn volumes_that_are_deleted_are_filled_again(namespace: &Namespace, sql: &
 }
 
 #[tokio::test]
-async fn repairs_what_is_deleted_or_edited_by_hand() -> Result<()> {
-    let namespace = fresh("e2e-repair").await?;
-    namespace
-        .create("db", json!({"replicas": 2, "storage": {"size": "1Gi"}}))
-        .await?;
-    namespace.wait_ready("db", BOUND).await?;
-    let pods = namespace.pod_uids("db").await?;
-
-    let sets = namespace.api::<StatefulSet>();
-    let before = sets.get("db").await?.uid();
-    sets.delete(
-        "db",
-        &DeleteParams {
-            propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
-            ..DeleteParams::default()
-        },
-    )
-    .await?;
-    until("the StatefulSet to be made again", BOUND, || async {
-        let now = sets.get_opt("db").await?.and_then(|set| set.uid());
-        Ok(if now.is_some() && now != before {
-            Seen::Yes(())
-        } else {
-            Seen::NotYet(format!("{now:?}"))
-        })
-    })
-    .await?;
-    namespace.wait_ready("db", BOUND).await?;
-    ensure!(namespace.pod_uids("db").await? == pods, "a pod was restarted");
-
-    let services = namespace.api::<Service>();
-    let edit = Patch::Merge(json!({"spec": {"ports": [{"name": "postgres", "port": 1234, "targetPort": 1234}]}}));
-    services.patch("db-rw", &PatchParams::default(), &edit).await?;
-    until("the Service to be set right", BOUND, || async {
-        let port = services
-            .get("db-rw")
-            .await?
-            .spec
-            .and_then(|spec| spec.ports)
-            .and_then(|ports| ports.first().map(|p| p.port));
-        Ok(if port == Some(5432) {
-            Seen::Yes(())
-        } else {
-            Seen::NotYet(format!("{port:?}"))
-        })
-    })
-    .await?;
-    services.delete("db-ro", &DeleteParams::default()).await?;
-    until("the deleted Service to be back", BOUND, || async {
-        Ok(if services.get_opt("db-ro").await?.is_some() {
-            Seen::Yes(())
-        } else {
-            Seen::NotYet("none".to_owned())
-        })
-    })
-    .await?;
-    namespace.begin_removal().await
-}
-
-#[tokio::test]
 async fn an_only_instance_that_is_killed_comes_back_with_every_row() -> Result<()> {
     let namespace = fresh("e2e-kill").await?;
     namespace
-        .create("db", json!({"replicas": 1, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 1, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     let (database, _) = namespace.wait_ready("db", BOUND).await?;
     let primary = database
@@ -423,14 +390,17 @@ async fn an_only_instance_that_is_killed_comes_back_with_every_row() -> Result<(
 }
 
 #[tokio::test]
-async fn deletion_keeps_or_removes_volumes_as_told() -> Result<()> {
+async fn deletion_keeps_or_removes_volumes_as_the_spec_says() -> Result<()> {
     let namespace = fresh("e2e-delete").await?;
     let databases = namespace.api::<ClusteredDatabase>();
     namespace
-        .create("db", json!({"replicas": 2, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
-    namespace.wait_ready("db", BOUND).await?;
+    let (made, _) = namespace.wait_ready("db", BOUND).await?;
     let claims = namespace.claim_uids("db").await?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int)").await?;
+    sql.sql("INSERT INTO t SELECT generate_series(1, 1000)").await?;
     databases.delete("db", &DeleteParams::default()).await?;
     println!(
         "deleted with Retain after {:.1} s",
@@ -440,28 +410,39 @@ async fn deletion_keeps_or_removes_volumes_as_told() -> Result<()> {
 
     // A new database of the same name must not silently mix with the old one's volumes.
     namespace
-        .create("db", json!({"replicas": 2, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     let (refused, _) = namespace.wait_phase("db", api::Phase::Failed, BOUND).await?;
     ensure!(
-        summary(&refused).contains("data-db-"),
-        "the refusal does not name the claims: {}",
+        summary(&refused).contains("spec.bootstrap.volumes.adopt"),
+        "the refusal does not name the way back: {}",
         summary(&refused)
     );
     ensure!(namespace.claim_uids("db").await? == claims, "retained claims changed");
+
+    // The way back that it names: the same data, and the password that the client has had all the time.
+    namespace
+        .change("db", json!({"bootstrap": {"volumes": {"adopt": "Newest"}}}))
+        .await?;
+    let (adopted, took) = namespace.wait_ready("db", BOUND).await?;
+    println!("the volumes of before: Ready after {:.1} s", took.as_secs_f64());
+    let identifier = |database: &ClusteredDatabase| database.status.as_ref()?.system_identifier.clone();
+    ensure!(
+        identifier(&adopted).is_some() && identifier(&adopted) == identifier(&made),
+        "another database"
+    );
+    ensure!(namespace.claim_uids("db").await? == claims, "retained claims changed");
+    ensure!(sql.sql("SELECT count(*) FROM t").await? == "1000", "rows were lost");
+    sql.sql("INSERT INTO t VALUES (0)").await?;
+    let changed = json!({"storage": {"retentionPolicy": {"whenDeleted": "Delete"}}});
+    namespace.change("db", changed).await?;
     databases.delete("db", &DeleteParams::default()).await?;
     namespace.wait_gone("db", BOUND).await?;
-    for claim in claims.keys() {
-        namespace
-            .api::<k8s_openapi::api::core::v1::PersistentVolumeClaim>()
-            .delete(claim, &DeleteParams::default())
-            .await?;
-    }
 
     namespace
         .create(
             "new",
-            json!({"replicas": 2, "storage": {"size": "1Gi"}, "volumePolicy": {"onDelete": "Delete"}}),
+            json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}, "retentionPolicy": {"whenDeleted": "Delete"}}}),
         )
         .await?;
     let (database, _) = namespace.wait_ready("new", BOUND).await?;
@@ -483,14 +464,14 @@ async fn deletion_keeps_or_removes_volumes_as_told() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_namespace_goes_with_a_ready_database_in_it() -> Result<()> {
+async fn a_namespace_with_a_ready_database_can_be_deleted() -> Result<()> {
     let namespace = fresh("e2e-namespace").await?;
     namespace
-        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     namespace.wait_ready("db", BOUND).await?;
     let start = std::time::Instant::now();
-    // Bounded: an error when it is still there after two minutes.
+    // An error if it is still there after two minutes.
     namespace.remove().await?;
     println!("the namespace was gone after {:.1} s", start.elapsed().as_secs_f64());
     Ok(())

@@ -1,4 +1,4 @@
-//! End-to-end: the operator itself: what it writes, and what it does when it is killed in the middle.
+//! End-to-end: the operator's writes, and its recovery when it is killed in the middle.
 
 mod common;
 
@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use api::operation::{Action, OperationPhase, TakeImage};
 use e2e::audit::{Audit, Write};
 use e2e::install::OPERATOR_ACCOUNT;
 use e2e::namespace::{members, summary};
 use e2e::wait::{Seen, until};
-use e2e::{Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test, is_long, manifest, writing};
+use e2e::{Images, Namespace, OPERATOR_IMAGE_VARIABLE, SqlClient, connect_for_test, is_long, manifest, writing};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
@@ -65,17 +66,17 @@ async fn creation_takes_few_writes_and_an_idle_database_none() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-idle").await?;
     let audit = Audit::from_now(&audit_log)?;
     namespace
-        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     let (_, took) = namespace.wait_ready("db", BOUND).await?;
-    // What follows `Ready` belongs to the creation as well.
+    // Writes after `Ready` belong to the creation as well.
     let writes = settled(&audit, &namespace).await?;
     let mut by_kind: BTreeMap<String, usize> = BTreeMap::new();
     for write in &writes {
         *by_kind.entry(format!("{} {}", write.verb, write.resource)).or_default() += 1;
     }
     println!("operator's writes for three instances: {} {by_kind:?}", writes.len());
-    // Changes that can wait are written every three seconds at most: a slow creation tells more of its course.
+    // Changes that can wait are written every three seconds at most: a slow creation writes more of them.
     let most = CREATION_WRITES + usize::try_from(took.as_secs() / 3)?;
     ensure!(writes.len() <= most, "{} writes: {by_kind:?}", writes.len());
 
@@ -135,7 +136,7 @@ async fn a_foreign_object_is_named_and_never_touched() -> Result<()> {
     let services = namespace.api::<Service>();
     let made = services.create(&PostParams::default(), &foreign).await?;
     namespace
-        .create("db", json!({"replicas": 1, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 1, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     let (failed, _) = namespace.wait_phase("db", api::Phase::Failed, BOUND).await?;
     ensure!(
@@ -153,18 +154,18 @@ async fn a_foreign_object_is_named_and_never_touched() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_missing_storage_class_and_a_bad_image_are_explained_and_mended() -> Result<()> {
+async fn a_missing_storage_class_and_a_bad_image_are_explained_and_can_be_corrected() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-faults").await?;
     namespace
         .create(
             "lost",
-            json!({"replicas": 1, "storage": {"size": "1Gi", "storageClassName": "no-such-class"}}),
+            json!({"replicas": 1, "storage": {"data": {"size": "1Gi", "storageClassName": "no-such-class"}}}),
         )
         .await?;
     namespace
         .create(
             "bad",
-            json!({"replicas": 1, "storage": {"size": "1Gi"}, "postgres": {"image": "localhost/no/such:image"}}),
+            json!({"replicas": 1, "storage": {"data": {"size": "1Gi"}}, "postgres": {"image": "localhost/no/such:image"}}),
         )
         .await?;
     let (lost, _) = namespace.wait_phase("lost", api::Phase::Failed, BOUND).await?;
@@ -172,7 +173,7 @@ async fn a_missing_storage_class_and_a_bad_image_are_explained_and_mended() -> R
     let class = json!({"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "no-such-class"}, "provisioner": standard_provisioner(&namespace).await?});
     let class = serde_json::from_value(class)?;
     manifest::apply(&namespace.client, "", &[class]).await?;
-    // Nobody makes volumes of this class, so the database cannot come further than this.
+    // This class never gets volumes, so the database stops here.
     let mended = namespace.wait_phase("lost", api::Phase::Creating, BOUND).await;
     let classes: Api<k8s_openapi::api::storage::v1::StorageClass> = Api::all(namespace.client.clone());
     classes.delete("no-such-class", &DeleteParams::default()).await?;
@@ -224,11 +225,11 @@ async fn children(namespace: &Namespace) -> Result<BTreeMap<String, serde_json::
     common::children(namespace, "db", &uid).await
 }
 
-/// The objects of a database that was made without disturbance.
+/// The objects of a database that was made without faults.
 async fn reference(client: &kube::Client) -> Result<BTreeMap<String, serde_json::Value>> {
     let namespace = Namespace::fresh(client.clone(), "e2e-crash-reference").await?;
     namespace
-        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     namespace.wait_ready("db", BOUND).await?;
     let children = children(&namespace).await?;
@@ -239,10 +240,10 @@ async fn reference(client: &kube::Client) -> Result<BTreeMap<String, serde_json:
 }
 
 #[tokio::test]
-async fn what_was_decided_in_a_failover_is_recorded_and_replays_to_the_same() -> Result<()> {
+async fn decisions_of_a_failover_are_recorded_and_replay_to_the_same() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-record").await?;
     namespace
-        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     namespace.wait_ready("db", BOUND).await?;
     let before = namespace.holder("db").await?.context("a holder of the lease")?;
@@ -298,7 +299,7 @@ async fn an_operator_for_one_namespace_needs_no_right_beyond_it() -> Result<()> 
     namespace.begin_removal().await
 }
 
-/// Installs the operator into the namespace as `manifests/namespaced` says, and lets it make, change and delete a database.
+/// Installs the operator into the namespace from `manifests/namespaced`; it makes, changes and deletes a database.
 async fn namespaced(namespace: &Namespace) -> Result<()> {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/namespaced/install.yaml");
     let image = std::env::var(OPERATOR_IMAGE_VARIABLE).context("read the operator image's name")?;
@@ -311,7 +312,7 @@ async fn namespaced(namespace: &Namespace) -> Result<()> {
     namespace
         .create(
             "db",
-            json!({"replicas": 2, "storage": {"size": "1Gi"}, "volumePolicy": {"onDelete": "Delete"}}),
+            json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}, "retentionPolicy": {"whenDeleted": "Delete"}}}),
         )
         .await?;
     let (database, took) = namespace.wait_ready("db", BOUND).await?;
@@ -341,16 +342,18 @@ async fn namespaced(namespace: &Namespace) -> Result<()> {
 
 /// Databases under an operator that is upgraded, and how many instances they have.
 const UPGRADED: [(&str, u32); 2] = [("three", 3), ("one", 1)];
-/// A second name of the operator's image: another version, as far as anybody can see.
+/// A second name of the operator's image: for Kubernetes another version.
 const OTHER_VERSION: &str = "localhost/cdb/operator:again";
+/// A second name of the image with PostgreSQL.
+const OTHER_POSTGRES: &str = "localhost/cdb/postgres:again";
 /// Longest time without a write while nothing is interrupted: the machine may be busy.
 const UNINTERRUPTED: Duration = Duration::from_secs(10);
 
 #[tokio::test]
-async fn an_upgrade_of_the_operator_restarts_nobody_and_the_new_one_goes_on() -> Result<()> {
+async fn an_upgrade_of_the_operator_restarts_no_pod_and_the_new_one_continues() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-upgrade").await?;
     for (name, replicas) in UPGRADED {
-        let spec = json!({"replicas": replicas, "storage": {"size": "1Gi"}});
+        let spec = json!({"replicas": replicas, "storage": {"data": {"size": "1Gi"}}});
         namespace.create(name, spec).await?;
     }
     for (name, _) in UPGRADED {
@@ -359,8 +362,13 @@ async fn an_upgrade_of_the_operator_restarts_nobody_and_the_new_one_goes_on() ->
     strangers_lease(&namespace).await?;
     let image = std::env::var(OPERATOR_IMAGE_VARIABLE).context("read the operator image's name")?;
     testbed()?.tag_image(&image, OTHER_VERSION).await?;
+    testbed()?.tag_image(POSTGRES_IMAGE, OTHER_POSTGRES).await?;
     let upgraded = upgraded(&namespace).await;
-    e2e::install::upgrade(&namespace.client, &image).await?;
+    let before = Images {
+        operator: image,
+        postgres: POSTGRES_IMAGE.to_owned(),
+    };
+    e2e::install::upgrade(&namespace.client, &before).await?;
     upgraded?;
     namespace.begin_removal().await
 }
@@ -383,13 +391,18 @@ async fn strangers_lease(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// Upgrades the operator under writes to all databases, and has the new one carry out a change of each.
+/// Upgrades the operator, with another default image for PostgreSQL, under writes to all databases, and has the new one carry out a
+/// change of each. One database then takes the new default.
 async fn upgraded(namespace: &Namespace) -> Result<()> {
     let [(first, _), (second, _)] = UPGRADED;
     let (to_first, to_second) = (writer(namespace, first).await?, writer(namespace, second).await?);
     let before = untouched(namespace).await?;
     let upgrade = async {
-        e2e::install::upgrade(&namespace.client, OTHER_VERSION).await?;
+        let images = Images {
+            operator: OTHER_VERSION.to_owned(),
+            postgres: OTHER_POSTGRES.to_owned(),
+        };
+        e2e::install::upgrade(&namespace.client, &images).await?;
         for (name, _) in UPGRADED {
             taken_up(namespace, name).await?;
             let change = json!({"postgres": {"parameters": {"work_mem": "7MB"}}});
@@ -414,6 +427,36 @@ async fn upgraded(namespace: &Namespace) -> Result<()> {
     }
     let after = untouched(namespace).await?;
     ensure!(after == before, "not as before: {after:#?}, and not {before:#?}");
+    takes_the_image(namespace, second).await
+}
+
+/// An operation has a database take the operator's default image; any other image is refused.
+async fn takes_the_image(namespace: &Namespace, database: &str) -> Result<()> {
+    let take = |image: &str| {
+        Action::TakeImage(TakeImage {
+            image: image.to_owned(),
+        })
+    };
+    namespace
+        .ask(database, "wrong-image", take("example.org/none:1"))
+        .await?;
+    let why = namespace
+        .wait_operation("wrong-image", OperationPhase::Failed, BOUND)
+        .await?;
+    ensure!(why.contains(OTHER_POSTGRES), "{why}");
+    namespace.ask(database, "image", take(OTHER_POSTGRES)).await?;
+    namespace
+        .wait_operation("image", OperationPhase::Completed, BOUND)
+        .await?;
+    for pod in namespace.api::<Pod>().list(&members(database)).await?.items {
+        let containers = pod.spec.clone().map(|spec| spec.containers).unwrap_or_default();
+        let images: Vec<String> = containers.into_iter().filter_map(|container| container.image).collect();
+        ensure!(
+            images.iter().any(|image| image == OTHER_POSTGRES),
+            "{} runs {images:?}",
+            pod.name_any()
+        );
+    }
     Ok(())
 }
 
@@ -424,7 +467,7 @@ async fn writer(namespace: &Namespace, database: &str) -> Result<SqlClient> {
     Ok(sql)
 }
 
-/// Waits until the new operator has looked at a database: pods that are made from now on get its agent.
+/// Waits until the new operator has reconciled a database: new pods get its agent from now on.
 async fn taken_up(namespace: &Namespace, database: &str) -> Result<()> {
     until(&format!("{database} to be taken up"), BOUND, || async {
         let set = namespace.api::<StatefulSet>().get(database).await?;
@@ -441,7 +484,7 @@ async fn taken_up(namespace: &Namespace, database: &str) -> Result<()> {
     Ok(())
 }
 
-/// What an upgrade leaves as it is: by pod its UID and how often each container was restarted, and by database who holds its
+/// What an upgrade leaves unchanged: by pod its UID and the restarts of each container, and by database the holder of its
 /// lease and how often that was taken.
 async fn untouched(namespace: &Namespace) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
@@ -470,7 +513,7 @@ async fn untouched(namespace: &Namespace) -> Result<BTreeMap<String, String>> {
 async fn crash_chain(namespace: &Namespace, testbed: &Testbed) -> Result<()> {
     let audit = Audit::from_now(&testbed.audit_log_path())?;
     namespace
-        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     let mut passwords: Option<(Option<String>, Option<String>)> = None;
     let mut crashes = 0;

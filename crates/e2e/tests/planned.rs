@@ -1,11 +1,11 @@
-//! End-to-end: what is planned: nodes that are drained, switchovers on request, changes that wait for their user.
+//! End-to-end: planned changes: nodes that are drained, switchovers on request, changes that wait for their user.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use api::names::{CONTAINER, Names};
-use api::operation::{ClusterReference, ClusteredDatabaseOperationSpec, OperationPhase, Switchover};
+use api::operation::{Action, OperationPhase, Switchover};
 use api::{ClusteredDatabaseOperation, Phase};
 use e2e::namespace::summary;
 use e2e::processes::Container;
@@ -13,7 +13,7 @@ use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test, writing};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
-use kube::api::{Api, EvictParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, EvictParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testbed::{Options, POSTGRES_IMAGE, Signal, Testbed};
 
@@ -29,7 +29,7 @@ const UNINTERRUPTED: Duration = Duration::from_secs(10);
 async fn ready(name: &str) -> Result<(Namespace, SqlClient)> {
     let namespace = Namespace::fresh(connect_for_test().await?, name).await?;
     namespace
-        .create("db", json!({"replicas": 3, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     namespace.wait_ready("db", BOUND).await?;
     let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
@@ -47,7 +47,7 @@ async fn node_of(namespace: &Namespace, pod: &str) -> Result<String> {
     pod.spec.and_then(|spec| spec.node_name).context("a node")
 }
 
-/// A node that takes no pods while `during` runs, and does so again whatever comes of it.
+/// Cordons a node while `during` runs, and uncordons it after any result.
 async fn cordoned<T>(namespace: &Namespace, node: &str, during: impl Future<Output = Result<T>>) -> Result<T> {
     let nodes: Api<Node> = Api::all(namespace.client.clone());
     nodes.cordon(node).await.with_context(|| format!("cordon {node}"))?;
@@ -139,7 +139,7 @@ async fn a_drain_ends_without_anybodys_help() -> Result<()> {
 async fn one_instance_can_be_drained() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-drain-one").await?;
     namespace
-        .create("db", json!({"replicas": 1, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 1, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     namespace.wait_ready("db", BOUND).await?;
     let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
@@ -153,7 +153,7 @@ async fn one_instance_can_be_drained() -> Result<()> {
     namespace.begin_removal().await
 }
 
-/// UID, restarts, and cpu and memory by the kubelet's word, of PostgreSQL's container in each pod.
+/// Of PostgreSQL's container in each pod: UID, restarts, and cpu and memory as the kubelet reports them.
 async fn containers(namespace: &Namespace) -> Result<BTreeMap<String, (String, i32, Value)>> {
     let mut found = BTreeMap::new();
     for ordinal in 0..3 {
@@ -188,7 +188,7 @@ async fn cpu_and_memory_are_changed_in_place_and_what_kubernetes_cannot_is_done_
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-resize").await?;
     let of =
         |cpu: &str, memory: &str| json!({"requests": {"cpu": cpu, "memory": "128Mi"}, "limits": {"memory": memory}});
-    let spec = json!({"replicas": 3, "storage": {"size": "1Gi"}, "resources": of("50m", "512Mi")});
+    let spec = json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}, "resources": of("50m", "512Mi")});
     namespace.create("db", spec).await?;
     namespace.wait_ready("db", BOUND).await?;
     let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
@@ -210,7 +210,7 @@ async fn cpu_and_memory_are_changed_in_place_and_what_kubernetes_cannot_is_done_
     ensure!(primary(&namespace).await? == first, "the primary moved");
     ensure!(interruption < UNINTERRUPTED, "{interruption:?} without a write");
 
-    // Kubernetes takes no limit away from a running pod.
+    // Kubernetes removes no limit from a running pod.
     let wanted = json!({"requests": {"cpu": "60m", "memory": "128Mi"}, "limits": null});
     let interruption = resized(&namespace, &sql, &wanted).await?;
     ensure!(interruption < INTERRUPTION, "{interruption:?} without a write");
@@ -223,29 +223,8 @@ async fn cpu_and_memory_are_changed_in_place_and_what_kubernetes_cannot_is_done_
 
 /// Asks for a switchover to this instance, by an operation of this name.
 async fn request(namespace: &Namespace, name: &str, to: &str) -> Result<()> {
-    let spec = ClusteredDatabaseOperationSpec {
-        cluster_ref: ClusterReference { name: "db".to_owned() },
-        switchover: Some(Switchover { to: to.to_owned() }),
-        cancel: false,
-    };
-    let operation = ClusteredDatabaseOperation::new(name, spec);
-    let api = namespace.api::<ClusteredDatabaseOperation>();
-    api.create(&PostParams::default(), &operation).await?;
-    Ok(())
-}
-
-/// Waits until this operation is in this phase; returns its message.
-async fn phase(namespace: &Namespace, name: &str, phase: OperationPhase) -> Result<String> {
-    let (found, _) = until(&format!("{name} to be {phase:?}"), BOUND, || async {
-        let operation = namespace.api::<ClusteredDatabaseOperation>().get(name).await?;
-        let status = operation.status.unwrap_or_default();
-        Ok(match status.phase == Some(phase) {
-            true => Seen::Yes(status.message.unwrap_or_default()),
-            false => Seen::NotYet(format!("{status:?}")),
-        })
-    })
-    .await?;
-    Ok(found)
+    let action = Action::Switchover(Switchover { to: to.to_owned() });
+    namespace.ask("db", name, action).await
 }
 
 /// Some instance that is not the primary.
@@ -267,22 +246,28 @@ async fn a_requested_switchover_happens_once() -> Result<()> {
         interruption.as_secs_f64()
     );
     ensure!(after == target, "{after} is the primary, and {target} was asked for");
-    phase(&namespace, "first", OperationPhase::Completed).await?;
+    namespace
+        .wait_operation("first", OperationPhase::Completed, BOUND)
+        .await?;
     namespace.wait_ready("db", BOUND).await?;
     request(&namespace, "back", &before).await?;
     ensure!(
         moved(&namespace, &after).await? == before,
         "another operation asks again"
     );
-    phase(&namespace, "back", OperationPhase::Completed).await?;
+    namespace
+        .wait_operation("back", OperationPhase::Completed, BOUND)
+        .await?;
     namespace.wait_ready("db", BOUND).await?;
 
     namespace.change("db", json!({"primary": {"prefer": before}})).await?;
     request(&namespace, "contradiction", &target).await?;
-    let why = phase(&namespace, "contradiction", OperationPhase::Failed).await?;
+    let why = namespace
+        .wait_operation("contradiction", OperationPhase::Failed, BOUND)
+        .await?;
     ensure!(why.contains("spec.primary.prefer"), "{why}");
     namespace.change("db", json!({"primary": {"prefer": null}})).await?;
-    // One that cannot begin would be given up after five minutes.
+    // A switchover that cannot begin would be given up after five minutes.
     request(&namespace, "nowhere", "db-7").await?;
     until("what is wrong with db-7 to be said", BOUND, || async {
         let database = namespace.get("db").await?;
@@ -301,15 +286,17 @@ async fn a_requested_switchover_happens_once() -> Result<()> {
     ensure!(why.contains("make another one"), "{why}");
     let cancel = Patch::Merge(json!({"spec": {"cancel": true}}));
     operations.patch("nowhere", &PatchParams::default(), &cancel).await?;
-    phase(&namespace, "nowhere", OperationPhase::Cancelled).await?;
-    // A request that is wrong takes nothing from the database.
+    namespace
+        .wait_operation("nowhere", OperationPhase::Cancelled, BOUND)
+        .await?;
+    // A wrong request does no harm.
     namespace.wait_ready("db", BOUND).await?;
     ensure!(primary(&namespace).await? == before, "the primary moved");
     ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
     namespace.begin_removal().await
 }
 
-/// How much WAL the standby is to lack: more than the 16 MiB with which nobody hands over to it.
+/// The WAL that the standby lacks: more than the 16 MiB up to which a primary hands over to it.
 const BEHIND: u32 = 20 << 20;
 /// A switchover is given up 50 s after it was asked for.
 const GIVEN_UP: Duration = Duration::from_secs(60);
@@ -343,7 +330,9 @@ async fn given_up(namespace: &Namespace, target: &str) -> Result<(String, Durati
         })
     })
     .await?;
-    let why = phase(namespace, "behind", OperationPhase::Failed).await?;
+    let why = namespace
+        .wait_operation("behind", OperationPhase::Failed, BOUND)
+        .await?;
     Ok((why, asked.elapsed()))
 }
 
@@ -404,8 +393,8 @@ async fn a_switchover_to_an_instance_that_stays_behind_is_given_up_and_interrupt
 async fn a_supervised_change_stops_and_says_what_to_do() -> Result<()> {
     let (namespace, _) = ready("e2e-supervised").await?;
     let (before, pods) = (primary(&namespace).await?, namespace.pod_uids("db").await?);
-    let annotations = json!({"primary": {"updates": "Supervised"},
-                             "podMetadata": {"annotations": {"example.com/rolled": "yes"}}});
+    let annotations = json!({"primary": {"updatePolicy": "Supervised"},
+                             "pods": {"metadata": {"annotations": {"example.com/rolled": "yes"}}}});
     namespace.change("db", annotations).await?;
     let (advice, _) = until("the change to stop", BOUND, || async {
         let database = namespace.get("db").await?;
@@ -423,11 +412,13 @@ async fn a_supervised_change_stops_and_says_what_to_do() -> Result<()> {
         now.iter().filter(|(pod, uid)| pods[*pod] == **uid).count() == 1,
         "a standby was not replaced"
     );
-    // What it says is what is done.
+    // The message is true.
     let (_, words) = advice.split_once("kubectl cdb promote db ").context("a command")?;
     let to = words.split(' ').next().context("an instance")?;
     request(&namespace, "go-on", to).await?;
-    phase(&namespace, "go-on", OperationPhase::Completed).await?;
+    namespace
+        .wait_operation("go-on", OperationPhase::Completed, BOUND)
+        .await?;
     namespace.wait_ready("db", BOUND).await?;
     ensure!(primary(&namespace).await? != before, "the primary is the same");
     ensure!(

@@ -1,4 +1,4 @@
-//! End-to-end: objects of a database that somebody deletes or edits.
+//! End-to-end: objects of a database that are deleted or edited by hand.
 
 mod common;
 
@@ -10,13 +10,14 @@ use e2e::namespace::summary;
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test};
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -42,7 +43,7 @@ impl<K> Object for K where
 async fn ready(name: &str) -> Result<(Namespace, SqlClient)> {
     let namespace = Namespace::fresh(connect_for_test().await?, name).await?;
     namespace
-        .create("db", json!({"replicas": 2, "storage": {"size": "1Gi"}}))
+        .create("db", json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}}}))
         .await?;
     namespace.wait_ready("db", BOUND).await?;
     let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
@@ -85,7 +86,7 @@ async fn edited<K: Object>(namespace: &Namespace, name: &str, edit: Value) -> Re
         comparable(&after)? != comparable(&before)?,
         "the edit of {name} changes nothing"
     );
-    let what = format!("{} {name} to be set right", K::kind(&()));
+    let what = format!("{} {name} to be corrected", K::kind(&()));
     let ((), took) = until(&what, REPAIR, || async {
         let now = api.get(name).await?;
         ensure!(now.uid() == before.uid(), "it was made again");
@@ -123,13 +124,34 @@ async fn objects_that_are_deleted_are_made_again_and_no_pod_restarts() -> Result
     deleted::<PodDisruptionBudget>(&namespace, "db").await?;
     deleted::<RoleBinding>(&namespace, "db").await?;
     deleted::<Role>(&namespace, "db").await?;
+    orphaned(&namespace).await?;
     still_serves(&namespace, &sql).await?;
     ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
     namespace.begin_removal().await
 }
 
+/// Deletes the StatefulSet and leaves its pods, and waits until it is made again.
+async fn orphaned(namespace: &Namespace) -> Result<()> {
+    let sets = namespace.api::<StatefulSet>();
+    let before = sets.get("db").await?.uid();
+    let parameters = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    sets.delete("db", &parameters).await?;
+    until("the StatefulSet to be made again", REPAIR, || async {
+        let now = sets.get_opt("db").await?.and_then(|set| set.uid());
+        Ok(match now {
+            Some(_) if now != before => Seen::Yes(()),
+            now => Seen::NotYet(format!("{now:?}")),
+        })
+    })
+    .await?;
+    Ok(())
+}
+
 #[tokio::test]
-async fn objects_that_are_edited_are_set_right() -> Result<()> {
+async fn edited_objects_are_corrected() -> Result<()> {
     let (namespace, sql) = ready("e2e-repair-edited").await?;
     let pods = namespace.pod_uids("db").await?;
     let label = json!({"metadata": {"labels": {"app.kubernetes.io/name": "other"}}});
@@ -154,7 +176,7 @@ async fn objects_that_are_edited_are_set_right() -> Result<()> {
     namespace.begin_removal().await
 }
 
-/// A binding to another role: that cannot be edited, only made so.
+/// A binding to another role: its role cannot be edited, so the binding is made again.
 async fn rebound(namespace: &Namespace) -> Result<()> {
     let bindings = namespace.api::<RoleBinding>();
     let ours = bindings.get("db").await?;
@@ -181,7 +203,7 @@ async fn rebound(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// Secrets whose content is taken away.
+/// Secrets whose content is removed.
 async fn emptied(namespace: &Namespace) -> Result<()> {
     let secrets = namespace.api::<Secret>();
     let empty = |keys: &[&str]| {
@@ -242,8 +264,8 @@ async fn forget_agents(namespace: &Namespace) -> Result<()> {
 async fn a_deleted_service_account_costs_its_pods_and_no_row() -> Result<()> {
     let (namespace, sql) = ready("e2e-repair-account").await?;
     let before = namespace.pod_uids("db").await?;
-    // While no operator is there to make it again, the API server forgets the agents for good: the primary can write
-    // nothing any more, and serves on by the standby's leave.
+    // Without an operator that makes it again, the API server rejects the agents: the primary can write nothing, and serves by
+    // the standby's promise.
     let operators = e2e::install::scale(&namespace.client, 0).await?;
     let forgotten = forget_agents(&namespace).await;
     e2e::install::scale(&namespace.client, operators).await?;

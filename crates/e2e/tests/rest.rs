@@ -1,4 +1,4 @@
-//! End-to-end: databases that the user puts to rest, whole (`spec.hibernated`) or in part (`spec.fenced`).
+//! End-to-end: databases that the user stops, whole (`spec.hibernated`) or in part (`spec.fenced`).
 
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ const ROWS: &str = "CREATE TABLE t (v int); INSERT INTO t SELECT generate_series
 /// A database of three with 100 rows, and a client.
 async fn with_rows(name: &str) -> Result<(Namespace, SqlClient)> {
     let namespace = Namespace::fresh(connect_for_test().await?, name).await?;
-    let spec = json!({"replicas": 3, "storage": {"size": "1Gi"}, "volumePolicy": {"onDelete": "Delete"}});
+    let spec =
+        json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}, "retentionPolicy": {"whenDeleted": "Delete"}}});
     namespace.create("db", spec).await?;
     namespace.wait_ready("db", BOUND).await?;
     let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
@@ -79,7 +80,7 @@ async fn a_database_hibernates_and_wakes_with_its_rows() -> Result<()> {
     }
     namespace.api::<Secret>().get("db-app").await?;
 
-    // What is changed meanwhile is there when it wakes.
+    // Changes made meanwhile take effect when it wakes.
     namespace
         .change("db", json!({"postgres": {"parameters": {"work_mem": "7MB"}}}))
         .await?;
@@ -112,7 +113,7 @@ async fn a_database_with_a_frozen_instance_hibernates() -> Result<()> {
     let primary = primary.context("a primary")?;
     testbed.freeze(&namespace.name, &primary).await?;
     namespace.change("db", json!({"hibernated": true})).await?;
-    // What is frozen cannot be killed either: its pod is waited for, and that is said; the others are gone.
+    // A frozen process cannot be killed either: the operator waits for its pod, and the status says so; the others are gone.
     until("only the frozen pod to be left", BOUND, || async {
         let database = namespace.get("db").await?;
         let waiting = database.status.clone().unwrap_or_default().waiting;
@@ -189,7 +190,7 @@ async fn a_fenced_primary_is_replaced_and_its_pod_and_volume_stay() -> Result<()
 
     let all = json!({"fenced": pods.keys().collect::<Vec<_>>()});
     namespace.change("db", all).await?;
-    until("the database to be down by the user's word", BOUND, || async {
+    until("the database to be down as the user ordered", BOUND, || async {
         let database = namespace.get("db").await?;
         let status = database.status.clone().unwrap_or_default();
         let who = status.waiting.map(|waiting| waiting.who_can_end_it).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! End-to-end: random faults, for 90 seconds; `cargo xtask test --long` makes 20 minutes of it, and `cargo xtask soak` as many as one
-//! likes.
+//! End-to-end: random faults, for 90 seconds; `cargo xtask test --long` makes 20 minutes of it, and `cargo xtask soak` any
+//! number.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ const NAME: &str = "db";
 /// After this no further round of faults begins.
 const TIME: Duration = Duration::from_secs(90);
 const TIME_LONG: Duration = Duration::from_secs(1_200);
-/// Gives another seed. Without it the faults are the same in each run, so that a change is judged by itself; `cargo xtask
-/// soak` draws others.
+/// Selects another seed. Without it the faults are the same in each run, so the outcome depends only on the code;
+/// `cargo xtask soak` draws others.
 const SEED_VARIABLE: &str = "CDB_SOAK_SEED";
 const SEED: u64 = 1;
 
 #[tokio::test]
-async fn random_faults_leave_a_history_that_may_be() -> Result<()> {
+async fn random_faults_leave_a_valid_history() -> Result<()> {
     let seed = match std::env::var(SEED_VARIABLE) {
         Ok(seed) => seed.parse().with_context(|| format!("read {SEED_VARIABLE}"))?,
         Err(_) => SEED,

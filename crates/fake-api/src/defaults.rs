@@ -11,7 +11,7 @@ pub(crate) const CONTENT: &str = "kubernetes";
 /// Keeps a claim while a pod uses it.
 pub(crate) const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
 
-/// Adds what is not said.
+/// Adds default values.
 pub(crate) fn complete(kind: &Kind, object: &mut Value) {
     match (kind.group, kind.kind) {
         ("", "Namespace") => {
@@ -22,6 +22,9 @@ pub(crate) fn complete(kind: &Kind, object: &mut Value) {
         }
         ("", "Pod") => {
             pod_spec(&mut object["spec"]);
+            for containers in ["initContainers", "containers"] {
+                list(&mut object["spec"], containers).for_each(requests);
+            }
             default(object, "status", json!({"phase": "Pending"}));
         }
         ("", "Service") => service(object),
@@ -194,6 +197,10 @@ fn container(container: &mut Value) {
             default(&mut probe["httpGet"], "scheme", json!("HTTP"));
         }
     }
+}
+
+/// A pod requests what it is limited to; its template says nothing of that.
+fn requests(container: &mut Value) {
     let limits = container["resources"]["limits"].clone();
     for (name, limit) in limits.as_object().into_iter().flatten() {
         default(&mut container["resources"]["requests"], name, limit.clone());

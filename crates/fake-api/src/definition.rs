@@ -1,4 +1,4 @@
-//! What a CustomResourceDefinition says of its kind: which fields there are, their values, defaults, and rules in CEL.
+//! A CustomResourceDefinition's content about its kind: its fields, their values, defaults, and rules in CEL.
 
 use kube_cel::apply_defaults;
 use serde_json::Value;
@@ -16,10 +16,10 @@ pub struct Definition {
 }
 
 impl Definition {
-    /// Reads a CustomResourceDefinition, of its versions the first.
+    /// Reads the first version of a CustomResourceDefinition.
     ///
     /// # Panics
-    /// If its kind is not served, a rule is none, or its schema says what is not looked at here.
+    /// If its kind is not served, a rule is invalid, or its schema has a keyword that this server does not know.
     pub fn new(definition: &Value) -> Self {
         let version = &definition["spec"]["versions"][0];
         let [group, name, plural] = [
@@ -37,7 +37,7 @@ impl Definition {
         }
     }
 
-    /// Takes out what is unknown, and adds what is not said.
+    /// Removes unknown fields, and adds defaults.
     pub(crate) fn complete(&self, object: &mut Value) {
         self.schema.prune(object, true);
         *object = apply_defaults(&self.defaults, object);
@@ -50,7 +50,7 @@ impl Definition {
         whole.unreadable(false).or_else(again)
     }
 
-    /// Completes an object, and refuses what may not be there. Who writes the status is not held to the values of the rest.
+    /// Completes an object, and refuses forbidden values. A write of the status is checked only for the status.
     pub(crate) fn check(&self, subresource: &str, new: &mut Value, old: Option<&Value>) -> Result<(), Refusal> {
         self.complete(new);
         let whole = Place::root(&self.schema, new, old);

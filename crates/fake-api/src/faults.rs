@@ -28,7 +28,7 @@ pub struct WatchFate {
     pub server: usize,
     /// The connection breaks after this.
     pub breaks_after: Option<Duration>,
-    /// It tells nothing from the first to the second time after it was opened, and then goes on.
+    /// It delivers nothing from the first to the second time after it was opened, and then continues.
     pub frozen: Option<(Duration, Duration)>,
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum Step {
 /// The way to a field.
 pub(crate) type Path = Vec<Step>;
 
-/// Metadata that nobody owns.
+/// Metadata without an owner.
 const SYSTEM: [&str; 11] = [
     "name",
     "namespace",
@@ -125,7 +125,7 @@ fn walk(kind: &Kind, parent: &str, field: &str, value: &Value, path: &mut Path, 
     }
 }
 
-/// The keys by which an element is known; a protocol that is not said is TCP.
+/// The keys that identify an element; the default protocol is TCP.
 fn identity(element: &Value, keys: &[&str]) -> String {
     let key = |key: &&str| {
         let default = if *key == "protocol" { json!("TCP") } else { Value::Null };
@@ -135,7 +135,7 @@ fn identity(element: &Value, keys: &[&str]) -> String {
     Value::Object(keys.iter().map(key).collect()).to_string()
 }
 
-/// Lays `config` over `live`: what it does not name stays.
+/// Merges `config` into `live`: other fields stay.
 pub(crate) fn overlay(kind: &Kind, live: &Value, config: &Value) -> Value {
     let mut merged = live.clone();
     for (key, value) in config.as_object().into_iter().flatten() {
@@ -236,7 +236,7 @@ pub(crate) fn is_key(path: &Path) -> bool {
     serde_json::from_str::<Value>(keys).is_ok_and(|keys| keys.get(field).is_some())
 }
 
-/// The fields as `fieldsV1` says them.
+/// The fields in the format `fieldsV1`.
 pub(crate) fn fields_v1(fields: &BTreeSet<Path>) -> Value {
     let mut root = Map::new();
     for path in fields {

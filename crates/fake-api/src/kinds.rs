@@ -39,7 +39,7 @@ const fn kind(plural: &'static str, group: &'static str, kind: &'static str) -> 
 
 /// All of them. `probes` are for [`crate::conformance`]. Events of the core and of `events.k8s.io` are one thing in
 /// Kubernetes, and two here.
-pub const KINDS: [Kind; 21] = [
+pub const KINDS: [Kind; 22] = [
     Kind {
         namespaced: false,
         has_status: true,
@@ -100,14 +100,14 @@ pub const KINDS: [Kind; 21] = [
         ..kind("storageclasses", "storage.k8s.io", "StorageClass")
     },
     Kind {
-        version: "v1alpha1",
+        version: "v1alpha2",
         has_status: true,
         counts: true,
         custom: true,
         ..kind("clustereddatabases", "clustereddatabase.io", "ClusteredDatabase")
     },
     Kind {
-        version: "v1alpha1",
+        version: "v1alpha2",
         has_status: true,
         counts: true,
         custom: true,
@@ -116,6 +116,13 @@ pub const KINDS: [Kind; 21] = [
             "clustereddatabase.io",
             "ClusteredDatabaseOperation",
         )
+    },
+    Kind {
+        version: "v1alpha2",
+        has_status: true,
+        counts: true,
+        custom: true,
+        ..kind("databasebackups", "clustereddatabase.io", "DatabaseBackup")
     },
     Kind {
         has_status: true,

@@ -1,4 +1,4 @@
-//! Who owns which field: server-side apply, and what other writes do to it.
+//! The owners of fields: server-side apply, and the effects of other writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::reply::Refusal;
 /// How a manager came by its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
-    /// By server-side apply: what it does not name any more goes.
+    /// By server-side apply: a later apply that no longer names a field removes it.
     Apply,
     /// By any other write.
     Update,
 }
 
-/// One who writes.
+/// The author of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Writer {
     pub(crate) name: String,
@@ -49,7 +49,7 @@ impl Owners {
         told(self) == told(other)
     }
 
-    /// As `managedFields` says it.
+    /// The entry in `managedFields`.
     pub(crate) fn to_json(&self, kind: &Kind) -> Value {
         let entry = |manager: &Manager| {
             let operation = match manager.writer.how {
@@ -68,7 +68,7 @@ impl Owners {
         self.0.iter().map(entry).collect()
     }
 
-    /// Notes that `writer` made `after` of `before`: what it changed is its own, and nobody else's.
+    /// Records that `writer` changed `before` into `after`: it alone owns the changed fields.
     pub(crate) fn note_update(&mut self, kind: &Kind, writer: Writer, before: &Value, after: &Value, time: &str) {
         let (before, after) = (leaves(kind, before), leaves(kind, after));
         let changed: BTreeSet<Path> = after

@@ -1,5 +1,5 @@
-//! A client's process: it can be stopped at any of its requests, as by SIGSTOP, and go on; and what lists and watches show
-//! it can stand still.
+//! A client's process: a test can stop it at any of its requests, as by SIGSTOP, and resume it. A test can also freeze what
+//! lists and watches show it.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -44,7 +44,7 @@ pub struct Answered {
     pub code: u16,
     /// What was asked: `Apply services ns/db-rw`.
     pub what: String,
-    /// The process stopped before it was sent, and went on later.
+    /// The process stopped before it was sent, and resumed later.
     pub late: bool,
 }
 
@@ -93,7 +93,7 @@ impl Process {
         });
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn go_on(&self) {
         self.0.stopped.send_replace(false);
     }
@@ -146,7 +146,7 @@ impl Process {
         self.lock().frozen.clear();
     }
 
-    /// What lists of this kind show, if that stands still.
+    /// What lists of this kind show, if that is frozen.
     pub(crate) fn frozen(&self, kind: &'static Kind) -> Option<Arc<Store>> {
         self.lock().frozen.get(kind).cloned()
     }

@@ -59,7 +59,7 @@ impl Refusal {
         Self::new(403, "Forbidden", message)
     }
 
-    /// A value that may not stand there.
+    /// A forbidden value.
     pub fn invalid(kind: &Kind, name: &str, why: &str) -> Self {
         let message = format!("{}.{} {name:?} is invalid: {why}", kind.kind, kind.group);
         Self::new(422, "Invalid", message)

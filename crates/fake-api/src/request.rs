@@ -143,7 +143,7 @@ impl Call {
         })
     }
 
-    /// Who writes, as the parameter says it.
+    /// The writer, by the parameter.
     pub fn manager(&self) -> &str {
         self.query.get("fieldManager").unwrap_or("unknown")
     }

@@ -1,8 +1,8 @@
-//! A CustomResourceDefinition's schema: what it takes out, what it refuses, and what it lets be since it stays as it was.
+//! A CustomResourceDefinition's schema: what it prunes, what it refuses, and what it accepts because it is unchanged.
 //!
-//! The last is Kubernetes' ratcheting (`CRDValidationRatcheting`): a change is not refused for what it leaves alone. What
-//! counts as left alone is as in `apiserver/pkg/cel/common/equality.go`: elements of a list are found again by the list's
-//! keys, those of other lists are not, and what has no schema has always changed.
+//! The last is Kubernetes' ratcheting (`CRDValidationRatcheting`): unchanged fields do not make a change invalid.
+//! `apiserver/pkg/cel/common/equality.go` defines what is unchanged: it matches elements of a list by the list's keys, never
+//! elements of other lists, and a value without a schema always counts as changed.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use serde_json::Value;
 
 const RULES: &str = "x-kubernetes-validations";
 
-/// What every object has, whatever its schema says.
+/// Fields of every object, with any schema.
 const COMMON: [&str; 3] = ["apiVersion", "kind", "metadata"];
 
-/// What is said of one place and of all below it. A word that is not here is looked at by nobody, and refused.
+/// The schema of one place and of all below it. Unknown keywords are refused.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Schema {
@@ -96,7 +96,7 @@ impl Schema {
     /// Reads an `openAPIV3Schema`.
     ///
     /// # Panics
-    /// If it says what is not looked at here, or a rule is none.
+    /// If it has an unknown keyword, or a rule is invalid.
     pub(crate) fn new(schema: &Value) -> Self {
         let read = Self::deserialize(schema);
         let mut read = read.unwrap_or_else(|why| panic!("a schema says what is not looked at here: {why}"));
@@ -134,7 +134,7 @@ impl Schema {
         self.properties.get(name).or(self.additional_properties.as_deref())
     }
 
-    /// Takes out what nothing is said of, and what gets its default; `root` is an object's own place.
+    /// Removes fields without a schema, and nulls that get a default; `root` is an object's own place.
     pub(crate) fn prune(&self, value: &mut Value, root: bool) {
         let common = |name: &str| root && COMMON.contains(&name);
         match value {

@@ -26,7 +26,7 @@ use crate::request::{Call, Verb};
 use crate::store::Store;
 use crate::watch::Watching;
 
-/// How often a watch that has nothing to tell says how far it is.
+/// Interval of the bookmarks of a watch without events.
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
 type Answer = UnsyncBoxBody<Bytes, io::Error>;
@@ -114,8 +114,8 @@ impl Server {
         Client::new(service, "default")
     }
 
-    /// A client that is also this process's: stopped with it, and shown what it is shown. A request that was sent arrives,
-    /// even if nobody waits for its answer any more.
+    /// A client of this process: it stops with the process and sees what the process sees. A request that was sent arrives, even
+    /// if its caller no longer waits for the answer.
     pub fn client_of(&self, process: &Process) -> Client {
         let (server, process) = (self.clone(), process.clone());
         let service = tower::service_fn(move |request| {
@@ -132,7 +132,7 @@ impl Server {
         process.freeze(plurals, &view);
     }
 
-    /// Watches tell the process what it has missed.
+    /// Watches deliver the events that the process has missed.
     pub fn thaw(&self, process: &Process) {
         process.thaw();
         self.0.changed.notify_waiters();
@@ -370,7 +370,7 @@ impl Open {
         self.fate.breaks_after.map(|after| self.opened + after)
     }
 
-    /// Takes in what can be told now; returns when to look again if nothing happens.
+    /// Takes the events that are due; returns when to check again if nothing happens.
     fn look(&mut self, now: Instant) -> Instant {
         let mut wake = self.breaks().map_or(self.ends, |breaks| breaks.min(self.ends));
         if let Some((from, until)) = self.fate.frozen

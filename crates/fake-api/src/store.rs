@@ -28,7 +28,7 @@ pub struct Key {
     pub name: String,
 }
 
-/// What an admission webhook or a quota says to a write: the object, and what there was before. It may change the object.
+/// An admission webhook or a quota: it gets the object and its former state, and may change the object or refuse the write.
 pub type Admission = Box<dyn Fn(&Kind, &mut Value, Option<&Value>) -> Result<(), Refusal> + Send + Sync>;
 
 /// All objects, and how they came to be.
@@ -43,7 +43,7 @@ pub struct Store {
     definitions: Vec<Arc<Definition>>,
 }
 
-/// One object, and who owns its fields.
+/// One object, and the owners of its fields.
 #[derive(Clone, Debug)]
 pub(crate) struct Stored {
     pub(crate) object: Arc<Value>,
@@ -61,7 +61,7 @@ impl Store {
         self.admission = Some(admission);
     }
 
-    /// From now on a kind of its own is as `definition` says; so are, as they are read, the objects that there are.
+    /// Uses `definition` for its kind from now on, also for existing objects when they are read.
     pub fn define(&mut self, definition: Arc<Definition>) {
         for (_, stored) in self.objects.iter_mut().filter(|(key, _)| key.kind == definition.kind) {
             definition.complete(Arc::make_mut(&mut stored.object));
@@ -135,7 +135,7 @@ impl Store {
         self.version
     }
 
-    /// Answers a request (but for watches, which go on).
+    /// Answers a request (except watches, which stay open).
     pub fn call(&mut self, call: &Call, now: DateTime<Utc>) -> Reply {
         let answer = match call.verb {
             Verb::Get => self.read(call),
@@ -156,7 +156,7 @@ impl Store {
         }))
     }
 
-    /// A list; `limit` and `continue` go on by name in what there is then.
+    /// A list; a next page (`limit`, `continue`) has the objects of that moment, by name.
     pub(crate) fn list_for(&self, call: &Call) -> Reply {
         let watching = Watching::new(call);
         let place = |key: &Key| format!("{}/{}", key.namespace, key.name);
@@ -315,7 +315,7 @@ impl Store {
         (*object).clone()
     }
 
-    /// Writes the server's own fields of an object: nobody owns them.
+    /// Writes the server's own fields of an object, which have no owner.
     pub(crate) fn rewrite(&mut self, key: &Key, mut object: Value, now: DateTime<Utc>) -> Value {
         let Some(stored) = self.objects.get_mut(key) else {
             return object;

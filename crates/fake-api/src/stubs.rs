@@ -1,7 +1,7 @@
-//! The rest of a cluster, as far as an operator of StatefulSets sees it: the StatefulSet controller, the scheduler, the
-//! kubelets, volumes, the garbage collector, and who empties namespaces. What runs in the pods is somebody else's: he says who is ready.
+//! The other parts of a cluster that an operator of StatefulSets sees: the StatefulSet controller, the scheduler, the kubelets,
+//! volumes, the garbage collector, and the namespace controller. A test plays the programs in the pods and sets readiness.
 //!
-//! StatefulSets are moved as `OnDelete` says: a pod is never replaced for its template.
+//! StatefulSets follow `OnDelete`: a changed template replaces no pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,18 +15,18 @@ use crate::reply::Reply;
 use crate::request::{Call, Verb};
 use crate::store::{Key, Store, stamp};
 
-/// No registry has an image whose name has this in it.
+/// An image with this in its name is in no registry.
 pub const NO_IMAGE: &str = "missing";
-/// What an image with this in its name runs ends again and again.
+/// A container of an image with this in its name ends again and again.
 pub const CRASHES: &str = "crashing";
-/// The volumes of a pod with such an image are not there.
+/// A pod of an image with this in its name never gets its volumes.
 pub const NO_MOUNT: &str = "unmounted";
 
-/// After so long the pods of a node that is silent are not ready.
+/// Time after which the pods of a silent node are not ready.
 const SILENT: TimeDelta = TimeDelta::seconds(40);
-/// After so long they are deleted; on the node nobody carries that out.
+/// Time after which they are deleted; the silent node does not carry that out.
 const EVICTED: TimeDelta = TimeDelta::seconds(340);
-/// A class whose name has this in it has no volumes.
+/// A class with this in its name has no volumes.
 pub const NO_VOLUMES: &str = "exhausted";
 
 /// A claim with this annotation does not grow any more: its growth stays at this condition.
@@ -164,7 +164,7 @@ impl Stubs {
     }
 }
 
-/// What is in a namespace that goes is deleted; then the namespace is let go.
+/// Deletes the objects of a namespace that is being deleted; then removes the namespace.
 fn empty(store: &mut Store, namespace: &Value, now: DateTime<Utc>) {
     if namespace["metadata"]["deletionTimestamp"].is_null() {
         return;
@@ -386,7 +386,7 @@ fn ordinal(set: &Value, pod: &Value) -> Option<u64> {
     rest.strip_prefix('-')?.parse().ok()
 }
 
-/// Pods that belong to nobody, and have the set's labels and a name of its pods, become its own.
+/// Adopts pods without an owner that have the set's labels and a name of its pods.
 fn adopt(store: &mut Store, set: &Value, now: DateTime<Utc>) {
     for pod in store.list("pods") {
         let metadata = &pod["metadata"];
@@ -414,7 +414,7 @@ fn owner(set: &Value) -> Value {
     })
 }
 
-/// Makes a pod and the claims that it lacks. What is refused is told by an event, as the real controller does.
+/// Makes a pod and its missing claims. A refusal becomes an event, as with the real controller.
 fn start(store: &mut Store, set: &Value, ordinal: u64, now: DateTime<Utc>) {
     let (name, namespace) = (text(&set["metadata"]["name"]), text(&set["metadata"]["namespace"]));
     let pod_name = format!("{name}-{ordinal}");
@@ -478,7 +478,7 @@ fn make(store: &mut Store, plural: &str, namespace: &str, body: Value, now: Date
     }
 }
 
-/// An event of a set; the same told again only counts on.
+/// An event of a set; a repeated event only raises the count.
 fn tell(store: &mut Store, set: &Value, message: &str, now: DateTime<Utc>) {
     let namespace = text(&set["metadata"]["namespace"]);
     let known = store
@@ -508,7 +508,7 @@ fn call(store: &mut Store, verb: Verb, plural: &str, object: &Value, body: Value
     store.call(&call, now)
 }
 
-/// Lays `change` over the object as it is now; nobody owns what is written so.
+/// Merges `change` into the present object; the written fields have no owner.
 fn rewrite(store: &mut Store, plural: &str, object: &Value, change: &Value, now: DateTime<Utc>) {
     let key = key_of(plural, object);
     let Some(live) = store.get(plural, &key.namespace, &key.name) else {

@@ -22,7 +22,7 @@ pub struct Change {
     pub key: Key,
     /// The object before, if there was one.
     pub before: Option<Arc<Value>>,
-    /// The object after; of one that is gone, its last state with the version of its going.
+    /// The object after the change; of a deleted one its last state, with the version of the deletion.
     pub after: Arc<Value>,
     /// It is gone.
     pub gone: bool,
@@ -94,14 +94,14 @@ pub(crate) fn metadata_of(object: &Value) -> Value {
     json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": object["metadata"]})
 }
 
-/// What a watch that has seen everything up to some version is told next.
+/// The next events of a watch that has seen everything up to some version.
 #[derive(Clone, Debug, PartialEq)]
 pub struct News {
     /// The events, in order.
     pub events: Vec<Value>,
     /// Everything up to this version has been seen now.
     pub version: u64,
-    /// When the next change, which is not told yet, was made.
+    /// When the next undelivered change was made.
     pub next: Option<DateTime<Utc>>,
 }
 
@@ -134,7 +134,7 @@ impl Store {
         Ok(news)
     }
 
-    /// What a watch without a version is told first: everything that there is.
+    /// The first events of a watch without a version: all objects.
     pub fn all(&self, watching: &Watching) -> Vec<Value> {
         let objects = self.objects.iter().filter(|(key, _)| watching.is_about(key));
         let selected = objects.filter(|(_, stored)| watching.selects(&stored.object));

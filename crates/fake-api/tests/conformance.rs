@@ -31,7 +31,7 @@ async fn the_server_in_memory_answers_as_a_real_one() {
 
 #[test]
 #[should_panic(expected = "unknown field `pattern`")]
-fn a_definition_with_words_that_are_not_looked_at_is_refused() {
+fn a_definition_with_unknown_keywords_is_refused() {
     let [(mut definition, _), _] = stages();
     let schema = &mut definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     schema["properties"]["spec"]["properties"]["word"]["pattern"] = "[a-z]*".into();

@@ -1,8 +1,8 @@
-//! Which connections are served, and which one is dropped for a new one.
+//! Deciding which connections are served, and which one is dropped for a new one.
 
 use std::net::IpAddr;
 
-/// How many connections are served at a time; each number is at least 1.
+/// The most connections that are served at a time; each number is at least 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// In all.
@@ -19,7 +19,7 @@ pub struct Connections<C> {
 }
 
 impl<C> Connections<C> {
-    /// None yet.
+    /// No connections yet.
     pub fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -27,9 +27,9 @@ impl<C> Connections<C> {
         }
     }
 
-    /// Adds a new connection from `source`. Returns the connection that has to be dropped for it, if there are too many:
-    /// the oldest one of the source that has most, the new one included. If that source has too many by itself, it is
-    /// always one of its own.
+    /// Adds a new connection from `source`. If there are too many now, returns the connection that must be dropped: the
+    /// oldest one of the source that has most, the new connection included. If `source` alone has too many, it is one
+    /// of its own.
     pub fn admit(&mut self, connection: C, source: IpAddr) -> Option<C> {
         let dropped = self.victim(source).map(|index| self.open.remove(index).0);
         self.open.push((connection, source));
@@ -52,7 +52,7 @@ impl<C> Connections<C> {
         if self.open.len() < self.bounds.all {
             return None;
         }
-        // Of equals `max_by_key` returns the last one: here the oldest.
+        // Of equal values `max_by_key` returns the last: here the oldest connection.
         (0..self.open.len()).rev().max_by_key(|index| held(self.open[*index].1))
     }
 }
@@ -90,12 +90,12 @@ mod tests {
     fn a_full_port_drops_the_oldest_of_the_source_with_most() {
         let mut connections = connections(&[1, 2, 3, 2, 3, 3]);
         assert_eq!(connections.admit(6, source(4)), Some(2));
-        // 2, 3 and the newcomer's source have two each now: the oldest of all of them goes.
+        // The sources 2, 3 and 4 have two each now: the oldest of all of these is dropped.
         assert_eq!(connections.admit(7, source(4)), Some(1));
     }
 
     #[test]
-    fn what_has_ended_leaves_its_place() {
+    fn an_ended_connection_frees_its_place() {
         let mut connections = connections(&[1, 2, 3, 4, 5, 6]);
         connections.forget(|connection| *connection == 3);
         assert_eq!(connections.admit(6, source(7)), None);
@@ -103,8 +103,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and ends: the bounds hold, the newest is in, and a source with no more than its share of the
-        /// places loses no connection to others.
+        /// Whatever connections come and end: the bounds hold, the newest is served, and a source with no more than its
+        /// share of the places loses no connection to others.
         #[test]
         fn a_source_keeps_its_share(steps in prop::collection::vec((1..9_u8, any::<bool>(), 0..6_usize), 0..200)) {
             let mut connections = Connections::new(BOUNDS);

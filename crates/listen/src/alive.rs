@@ -1,4 +1,4 @@
-//! A sign of life over a Unix socket: for probes by `exec`, so that nobody on a network can have a container killed.
+//! A sign of life over a Unix socket, for probes by `exec`: so nobody on a network can cause a container to be killed.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read, Write};
@@ -6,21 +6,21 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-/// What one that is alive answers.
+/// The answer of a living process.
 const ALIVE: &str = "alive\n";
-/// Longest wait for an answer; the kubelet's own limit is shorter.
+/// Time limit of an answer; the kubelet's own limit is shorter.
 const LIMIT: Duration = Duration::from_secs(30);
-/// After a failure to accept (no file descriptors left), the next try.
+/// The pause after a failure to accept, such as a lack of file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Answers whoever connects to the Unix socket at `path` with what `check` says, as long as the process lives. A thread of its
-/// own does it: it waits for nothing else in the process, and no client can hold it up, since it reads nothing and what it
-/// writes has room in the socket.
+/// Answers every client of the Unix socket at `path` with the result of `check`, as long as the process lives. It does
+/// so on a thread of its own, which waits for nothing else in the process. No client can delay it: it reads nothing,
+/// and its answer fits into the socket.
 ///
 /// # Errors
-/// When it cannot listen at `path`.
+/// Fails if it cannot listen at `path`.
 pub fn answer(path: &Path, check: impl Fn() -> Result<(), String> + Send + 'static) -> io::Result<()> {
-    // A former run's: this process is alone in its container.
+    // The socket of an earlier run: this process is alone in its container.
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -31,7 +31,7 @@ pub fn answer(path: &Path, check: impl Fn() -> Result<(), String> + Send + 'stat
             match listener.accept() {
                 Ok((mut stream, _)) => {
                     let answer = check().map_or_else(|reason| format!("{reason}\n"), |()| ALIVE.to_owned());
-                    // Whoever does not wait for the answer misses it.
+                    // A client that does not wait for the answer misses it.
                     let _ = stream.set_nonblocking(true);
                     let _ = stream.write_all(answer.as_bytes());
                 }
@@ -48,7 +48,7 @@ pub fn answer(path: &Path, check: impl Fn() -> Result<(), String> + Send + 'stat
 /// Asks the process that answers at `path` for a sign of life.
 ///
 /// # Errors
-/// When it does not answer, or says why it is not alive; the text is for people.
+/// Fails if the process does not answer, or says that it is not alive; the text is for people.
 pub fn ask(path: &Path) -> Result<(), String> {
     let mut answer = String::new();
     let read = UnixStream::connect(path).and_then(|mut stream| {
@@ -73,7 +73,7 @@ mod tests {
     fn tells_whether_it_is_alive_and_why_not() {
         let path = std::env::temp_dir().join(format!("cdb-alive-{}", std::process::id()));
         assert!(ask(&path).unwrap_err().contains("no sign of life"));
-        // Left by a former run.
+        // Left by an earlier run.
         drop(UnixListener::bind(&path).unwrap());
         assert!(ask(&path).unwrap_err().contains("no sign of life"));
         let hangs = Arc::new(AtomicBool::new(false));
@@ -84,7 +84,7 @@ mod tests {
         })
         .unwrap();
         assert_eq!(ask(&path), Ok(()));
-        // Clients that take no answer hold up nobody.
+        // Clients that take no answer delay nobody.
         let silent: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&path).unwrap()).collect();
         assert_eq!(ask(&path), Ok(()));
         drop(silent);

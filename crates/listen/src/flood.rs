@@ -1,4 +1,4 @@
-//! A flood of connections that do not want to be served: for the tests of listening ports.
+//! A flood of hostile connections, for the tests of listening ports.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,27 +10,27 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Distance between two connections of one attacker, and between two requests of a busy one. Of a hundred, each has a little more
-/// than the one before: they do not come at the same moment again.
+/// The pause between two connections of one attacker, and between two requests of a busy one. Each of a hundred
+/// attackers has a slightly longer pause than the one before, so that they do not connect at the same moment again.
 const PAUSE: Duration = Duration::from_millis(500);
 const MORE: Duration = Duration::from_millis(5);
-/// Where strangers connect from. On Linux it is another address than that of the probes, as it is in a cluster.
+/// The address that strangers connect from. On Linux it differs from that of the probes, as in a cluster.
 pub const STRANGER: IpAddr = IpAddr::V4(match cfg!(target_os = "linux") {
     true => Ipv4Addr::new(127, 0, 0, 2),
     false => Ipv4Addr::LOCALHOST,
 });
-/// How long the first connections of all attackers are waited for: a port that does not accept never takes all of them.
+/// Time limit for the first connections of all attackers: a port that does not accept never takes all of them.
 const BEGINS: Duration = Duration::from_secs(2);
-/// A port under a flood answers within this time.
+/// The time within which a port under a flood must answer.
 const IN_TIME: Duration = Duration::from_secs(1);
 
-/// How long a test's flood lasts: a second, or `CDB_FLOOD_SECONDS`.
+/// The length of a test's flood: a second, or `CDB_FLOOD_SECONDS`.
 pub fn duration() -> Duration {
     let seconds = std::env::var("CDB_FLOOD_SECONDS").ok();
     Duration::from_secs(seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or(1))
 }
 
-/// Connections to one port from one address; each is made anew when it was dropped. They end with it.
+/// Connections to one port from one address. A connection that was dropped is made again. All end when this is dropped.
 pub struct Flood {
     target: SocketAddr,
     source: IpAddr,
@@ -39,7 +39,7 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// None yet.
+    /// No connections yet.
     pub fn new(target: SocketAddr, source: IpAddr) -> Self {
         Self {
             target,
@@ -49,8 +49,8 @@ impl Flood {
         }
     }
 
-    /// 64 connections that say nothing, 64 that send `request` again and again, and 500 that send no more than its first
-    /// five bytes; returns when all have been connected once, or after two seconds.
+    /// Begins 64 connections that send nothing, 64 that send `request` repeatedly, and 500 that send only its first
+    /// five bytes. Returns when all have been connected once, or after two seconds.
     pub async fn rages(target: SocketAddr, request: &'static [u8]) -> Self {
         let mut flood = Self::new(target, STRANGER);
         flood.hold(64, b"").await;
@@ -69,7 +69,7 @@ impl Flood {
         .await;
     }
 
-    /// Adds `count` connections that send `request` again and again.
+    /// Adds `count` connections that send `request` repeatedly.
     pub async fn repeat(&mut self, count: usize, request: &'static [u8]) {
         self.add(count, move |mut stream: TcpStream| async move {
             loop {
@@ -120,11 +120,11 @@ async fn connect(target: SocketAddr, source: IpAddr) -> io::Result<TcpStream> {
     socket.connect(target).await
 }
 
-/// Makes `count` connections that say nothing, and returns how many of them are left when no more than `enough` are, or after
-/// two seconds.
+/// Makes `count` connections that send nothing. Returns how many of them are left, when that is at most `enough`, or
+/// after two seconds.
 ///
 /// # Errors
-/// When the port does not take them.
+/// Fails if the port does not take the connections.
 pub async fn left_of(target: SocketAddr, count: usize, enough: usize) -> io::Result<usize> {
     let mut open = JoinSet::new();
     for _ in 0..count {
@@ -143,7 +143,7 @@ pub async fn left_of(target: SocketAddr, count: usize, enough: usize) -> io::Res
 /// Asks for `path` as a probe does, on a connection of its own, and returns the status of the answer.
 ///
 /// # Errors
-/// When there is no answer within a second.
+/// Fails if there is no answer within a second.
 pub async fn probe(target: SocketAddr, path: &str) -> io::Result<u16> {
     let asked = async {
         let mut stream = TcpStream::connect(target).await?;
@@ -158,10 +158,10 @@ pub async fn probe(target: SocketAddr, path: &str) -> io::Result<u16> {
     timeout(IN_TIME, asked).await?
 }
 
-/// Asks for `path` until `lasts` is over, and returns how often that was.
+/// Asks for `path` until `lasts` is over, and returns the number of requests.
 ///
 /// # Errors
-/// With the first probe that was not answered with 200 within a second.
+/// Fails with the first probe that was not answered with 200 within a second.
 pub async fn probe_for(lasts: Duration, target: SocketAddr, path: &str) -> Result<u32, String> {
     let begun = Instant::now();
     let mut answered = 0;

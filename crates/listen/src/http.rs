@@ -1,4 +1,4 @@
-//! Plain HTTP with one short answer for each connection.
+//! Plain HTTP with one short answer on each connection.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use hyper_util::rt::TokioIo;
 
 use crate::Port;
 
-/// Longest head of a request, in bytes; a probe's has 200.
+/// The longest head of a request, in bytes; a probe's has 200.
 const LONGEST: usize = 16 * 1024;
 
 impl Port {
-    /// Answers one request of each connection by its path, and closes the connection. For ever.
+    /// Answers one request of each connection, by its path, and closes the connection; for ever.
     pub async fn serve_pages(self, answer: impl Fn(&str) -> Response<Full<Bytes>> + Send + Sync + 'static) {
         let answer = Arc::new(answer);
         self.serve(move |stream| {

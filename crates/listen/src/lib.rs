@@ -1,7 +1,8 @@
-//! Listening ports that no stranger can stop up, and a sign of life that no network reaches. Operator and agent share it.
+//! Listening ports that no stranger can block, and a sign of life that no network reaches. Operator and agent share
+//! this crate.
 //!
-//! A port accepts every connection at once, serves a bounded number of them for a bounded time, and drops the oldest for
-//! the newest ([`Connections`]). So a client that asks something short is answered, whatever else is connected.
+//! A port accepts every connection at once, serves a bounded number of them for a bounded time, and drops the oldest
+//! for the newest ([`Connections`]). So a client with a short request is answered, whatever else is connected.
 
 mod admission;
 pub mod alive;

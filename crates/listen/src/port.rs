@@ -10,16 +10,16 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 
 use crate::{Bounds, Connections};
 
-/// Connections that the kernel keeps until they are accepted: as many as it allows by default (`net.core.somaxconn`). It drops
-/// what comes beyond, and the client tries again after a second.
+/// The number of connections that the kernel keeps until they are accepted: as many as it allows by default
+/// (`net.core.somaxconn`). It drops further ones, and their clients try again after a second.
 const BACKLOG: u32 = 4096;
-/// After a failure to accept (no file descriptors left), the next try.
+/// The pause after a failure to accept, such as a lack of file descriptors.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// A listening port, and how much it serves at a time.
+/// A listening port, and the number of connections that it serves at a time.
 pub struct Port {
     listener: TcpListener,
-    /// Longest life of a connection.
+    /// Time limit of a connection.
     limit: Duration,
     strangers: Connections<AbortHandle>,
     members: Connections<AbortHandle>,
@@ -28,10 +28,10 @@ pub struct Port {
 }
 
 impl Port {
-    /// Listens at `address`, with room for a flood that comes at once.
+    /// Listens at `address`, with room for many connections at once.
     ///
     /// # Errors
-    /// When the address is taken, or is none of this machine.
+    /// Fails if the address is in use, or does not belong to this machine.
     pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
         let socket = match address {
             SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -54,7 +54,8 @@ impl Port {
         }
     }
 
-    /// Connections from members' addresses have places of their own, which all others cannot take.
+    /// The same port, on which connections from members' addresses have places of their own. No other connection can
+    /// take these.
     #[must_use]
     pub fn with_members(self, bounds: Bounds, is_member: impl Fn(IpAddr) -> bool + Send + Sync + 'static) -> Self {
         Self {
@@ -64,7 +65,7 @@ impl Port {
         }
     }
 
-    /// Calls `count` for each connection that is dropped for a newer one.
+    /// The same port, which calls `count` for each connection that is dropped for a newer one.
     #[must_use]
     pub fn counting_dropped(self, count: impl Fn() + Send + Sync + 'static) -> Self {
         Self {
@@ -91,7 +92,7 @@ impl Port {
                         let task = tasks.spawn(async move { drop(served.await) });
                         self.admit(task, from.ip().to_canonical());
                     }
-                    // The client has gone away meanwhile.
+                    // The client has closed the connection meanwhile.
                     Err(error) if is_of_one_connection(&error) => {}
                     Err(error) => {
                         tracing::warn!("accept a connection: {error}");
@@ -177,13 +178,13 @@ mod tests {
         assert_eq!(flood::probe(address, "/").await.unwrap(), 200);
         ends(&mut silent[0]).await;
         assert_eq!(dropped.load(Ordering::Relaxed), 1);
-        // The probe has left its place.
+        // The probe's place is free again.
         assert_eq!(flood::probe(address, "/").await.unwrap(), 200);
         assert_eq!(dropped.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test]
-    async fn a_connection_ends_after_its_time_and_each_has_one_answer() {
+    async fn a_connection_ends_after_its_time_limit_and_has_one_answer() {
         let (listener, address) = listener();
         let port = Port::new(listener, BOUNDS, Duration::from_millis(50));
         tokio::spawn(port.serve_pages(|_| Response::new(Full::default())));
@@ -196,7 +197,7 @@ mod tests {
         assert!(answer.contains("connection: close"), "{answer}");
     }
 
-    /// Another address of this machine than 127.0.0.1 exists without set-up on Linux alone.
+    /// Only Linux has another address of this machine than 127.0.0.1 without set-up.
     #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn strangers_do_not_take_the_places_of_members() {

@@ -1,4 +1,5 @@
-//! A port outlives that its process has no file descriptors left. In a program of its own: the limit is the process's.
+//! A port survives a time without free file descriptors. This test is a program of its own, since the limit is the
+//! process's.
 
 #![cfg(target_os = "linux")]
 
@@ -30,7 +31,7 @@ fn highest() -> u64 {
 }
 
 #[tokio::test]
-async fn a_port_goes_on_when_there_are_file_descriptors_again() {
+async fn a_port_resumes_when_there_are_file_descriptors_again() {
     let listener = Port::bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
     let address = listener.local_addr().expect("an address");
     let mut clients = Vec::new();

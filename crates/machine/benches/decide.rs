@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use machine::cluster::decide;
-use machine::cluster::testing::Scene;
+use machine::cluster::model::Scene;
 
 fn decisions(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decide");

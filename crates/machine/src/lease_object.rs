@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::names::{
-    LEASE_HISTORY, LEASE_HOLDER, LEASE_LOSSY, LEASE_MEMBERS, LEASE_POSITIONS, LEASE_RELEASE, LEASE_RULE,
+    LEASE_ARCHIVE, LEASE_HISTORY, LEASE_HOLDER, LEASE_LOSSY, LEASE_MEMBERS, LEASE_POSITIONS, LEASE_RELEASE, LEASE_RULE,
     LEASE_SYSTEM_ID, LEASE_TIMELINE,
 };
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -11,9 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::archive::ArchiveRecord;
 use crate::json::{self, InvalidJson};
 use crate::protocol::{Epoch, Fork, HolderRecord, LeaseRecord, MemberReport, Position, Release, Timeline};
 use crate::quorum::SyncRule;
+use crate::units::Millis;
 
 /// Why a Lease cannot be understood. Treated like a Lease that could not be read: nobody acts on it.
 #[derive(Debug, thiserror::Error)]
@@ -56,8 +58,8 @@ pub struct LeaseContent {
     pub version: String,
     /// Who holds it from now on; `None` releases it.
     pub holder: Option<HolderRecord>,
-    /// How long it stays valid without a renewal, in milliseconds (whole seconds).
-    pub duration: u64,
+    /// How long it stays valid without a renewal, in whole seconds.
+    pub duration: Millis,
     /// See [`LeaseRecord::epoch`].
     pub epoch: Epoch,
     /// See [`LeaseRecord::system_id`].
@@ -76,9 +78,14 @@ pub struct LeaseContent {
     pub members: BTreeMap<String, MemberReport>,
     /// See [`LeaseRecord::positions`].
     pub positions: BTreeMap<String, Position>,
+    /// See [`LeaseRecord::archive`].
+    pub archive: Option<ArchiveRecord>,
 }
 
 /// Understands a Lease.
+///
+/// # Errors
+/// Fails if an entry is missing, is not understood or is out of its range, or if spec and annotation name two holders.
 pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
     let spec = lease.spec.as_ref();
     let named = spec
@@ -111,7 +118,7 @@ pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
         renewal: spec
             .and_then(|spec| spec.renew_time.as_ref())
             .map(|time| time.0.to_string()),
-        duration: number("spec.leaseDurationSeconds", seconds.unwrap_or(0))? * 1_000,
+        duration: Millis::seconds(number("spec.leaseDurationSeconds", seconds.unwrap_or(0))?),
         epoch: Epoch(epoch),
         system_id,
         release: annotation(lease, LEASE_RELEASE)?,
@@ -121,6 +128,7 @@ pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
         history: annotation(lease, LEASE_HISTORY)?.unwrap_or_default(),
         members: annotation(lease, LEASE_MEMBERS)?.unwrap_or_default(),
         positions: annotation(lease, LEASE_POSITIONS)?.unwrap_or_default(),
+        archive: annotation(lease, LEASE_ARCHIVE)?,
     })
 }
 
@@ -164,13 +172,14 @@ pub fn write(base: &Lease, content: &LeaseContent, now: MicroTime) -> Lease {
         LEASE_POSITIONS,
         (!content.positions.is_empty()).then(|| written(&content.positions)),
     );
+    set(annotations, LEASE_ARCHIVE, content.archive.as_ref().map(written));
     let before = base.spec.as_ref();
     let transitions = content.epoch.transitions();
     let same_epoch = before.and_then(|spec| spec.lease_transitions) == Some(transitions);
     let acquired = before.and_then(|spec| spec.acquire_time.clone()).filter(|_| same_epoch);
     lease.spec = Some(LeaseSpec {
         holder_identity: content.holder.as_ref().map(|holder| holder.incarnation.identity()),
-        lease_duration_seconds: i32::try_from(content.duration.div_ceil(1_000)).ok(),
+        lease_duration_seconds: i32::try_from(content.duration.in_seconds()).ok(),
         lease_transitions: Some(transitions),
         acquire_time: acquired.or_else(|| Some(now.clone())),
         renew_time: Some(now),

@@ -4,20 +4,27 @@
 
 // A new variant of an enum is to be thought of wherever one decides by it. Tests may look for one variant only.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
+// Every public function says when it fails. The lint sees only what other crates can use; `pub(crate)` is up to us.
+#![warn(clippy::missing_errors_doc)]
 
+pub mod archive;
 pub mod backoff;
+pub mod backup;
 pub mod cluster;
 pub mod instance;
 pub mod json;
-pub mod lease;
+pub mod leader_lease;
 pub mod lease_object;
 mod numbers;
 pub mod operation;
 pub mod protocol;
 pub mod quorum;
 pub mod reconcile;
+pub mod recovery;
+pub mod saga;
 pub mod timing;
 pub mod turns;
+pub mod units;
 
 /// The code of the page is run as tests.
 #[cfg(doctest)]

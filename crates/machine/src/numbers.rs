@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::units::Bytes;
+
 /// How far a number in a message may be above the one in the Lease. Each step is one take of the Lease, and whoever is behind learns of
 /// those from the Lease: a message that is further ahead comes from nobody who has read it.
 pub const REACH: u32 = 1_000;
@@ -134,6 +136,13 @@ pub struct InvalidLsn(String);
 
 /// So much of a text that is no WAL position is repeated in words.
 const SHOWN: usize = 40;
+
+impl Lsn {
+    /// The WAL from `earlier` to this position; none if `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Bytes {
+        Bytes(self.0.saturating_sub(earlier.0))
+    }
+}
 
 impl fmt::Display for Lsn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

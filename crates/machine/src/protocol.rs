@@ -8,8 +8,10 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::archive::ArchiveRecord;
 pub use crate::numbers::{Epoch, InvalidLsn, Lsn, OutOfRange, REACH, Timeline, UNUSED};
 use crate::quorum::SyncRule;
+use crate::units::{Bytes, Millis};
 
 /// Where a member's WAL ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -174,9 +176,9 @@ pub struct LeaseRecord {
     pub holder: Option<HolderRecord>,
     /// Changes with every renewal (`renewTime`); never compared with a clock, only noticed to change.
     pub renewal: Option<String>,
-    /// How long it stays valid without a renewal, in milliseconds, as its last writer promised (`leaseDurationSeconds`).
-    pub duration: u64,
-    /// How many times it has changed hands.
+    /// How long it stays valid without a renewal, as its last writer promised (`leaseDurationSeconds`).
+    pub duration: Millis,
+    /// A counter that never falls. A take raises it, and so does a holder that learns of a higher promise (protocol.md rule 7).
     pub epoch: Epoch,
     /// System identifier of the data, from the first holder on.
     pub system_id: Option<String>,
@@ -197,11 +199,14 @@ pub struct LeaseRecord {
     pub members: BTreeMap<String, MemberReport>,
     /// Ends of WAL of the members, by pod name.
     pub positions: BTreeMap<String, Position>,
+    /// How far the archive of WAL is complete, by the holder or the one before it; `None` if there is no archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive: Option<ArchiveRecord>,
 }
 
-/// So much of the WAL that the last holder is known to have had, in bytes, may be lost by an election while commits wait for nobody.
+/// So much of the WAL that the last holder is known to have had may be lost by an election while commits wait for nobody.
 /// A member that lacks more needs the user's word (Patroni has `maximum_lag_on_failover` for it, of 1 MiB).
-pub const ASYNC_LOSS: u64 = 16 << 20;
+pub const ASYNC_LOSS: Bytes = Bytes::mib(16);
 
 impl LeaseRecord {
     /// Where the WAL of the last holder ended when that was told last: at its release, or with its last renewal.
@@ -232,7 +237,7 @@ impl LeaseRecord {
             uid: uid.to_owned(),
             holder: None,
             renewal: None,
-            duration: 0,
+            duration: Millis::ZERO,
             epoch: Epoch(0),
             system_id: None,
             release: None,
@@ -242,6 +247,7 @@ impl LeaseRecord {
             history: Vec::new(),
             members: BTreeMap::new(),
             positions: BTreeMap::new(),
+            archive: None,
         }
     }
 
@@ -268,18 +274,18 @@ impl LeaseRecord {
         !self.rule.is_synchronous() || self.lossy.is_some_and(|lossy| timeline < lossy)
     }
 
-    /// How much of that is not in WAL that ends at `own`, in bytes; 0 if nothing is known of it, and `u64::MAX` if `own` is on a
+    /// How much of that is not in WAL that ends at `own`; none if nothing is known of it, and [`Bytes::MAX`] if `own` is on a
     /// timeline that is no ancestor.
-    pub fn lacks(&self, own: Position) -> u64 {
+    pub fn lacks(&self, own: Position) -> Bytes {
         let Some(left) = self.left().filter(|left| own.timeline <= left.timeline) else {
-            return 0;
+            return Bytes::ZERO;
         };
         let common = match self.history.iter().find(|fork| fork.timeline == own.timeline) {
             _ if own.timeline == left.timeline => own.lsn,
             Some(fork) => own.lsn.min(fork.end),
-            None => return u64::MAX,
+            None => return Bytes::MAX,
         };
-        left.lsn.0.saturating_sub(common.0)
+        left.lsn.since(common)
     }
 }
 
@@ -500,18 +506,6 @@ pub struct ReportReply {
     /// The primary lets nobody in before this member has flushed what is in doubt: too few others receive WAL.
     #[serde(default)]
     pub awaits: bool,
-}
-
-/// The epoch in which a loss is accepted by [`api::names::ANNOTATION_ACCEPT_LOSS`]: `<uid>/<epoch>`, of the resource with that
-/// UID. What was said of another resource, or does not read, accepts nothing.
-pub fn accepted_loss(annotation: &str, uid: &str) -> Option<Epoch> {
-    let epoch = annotation.strip_prefix(uid)?.strip_prefix('/')?;
-    epoch.parse().ok().and_then(|epoch| Epoch::new(epoch).ok())
-}
-
-/// What `pod` may remove of what it has set aside, by [`api::names::ANNOTATION_DISCARD_KEPT`].
-pub fn discarded<'a>(annotation: &'a str, pod: &str) -> Option<&'a str> {
-    annotation.strip_prefix(pod)?.strip_prefix('/')
 }
 
 /// A candidate's request for a promise (`POST /v1/promise`): receive nothing any more from an epoch below `epoch`.

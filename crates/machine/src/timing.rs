@@ -1,34 +1,40 @@
-//! Time in the failover protocol: milliseconds of a clock that goes on while the machine sleeps, and the lease's timing rule.
+//! Time in the failover protocol: a clock that goes on while the machine sleeps, and the lease's timing rule.
 
 use api::spec::{FailoverProfile, FailoverSpec, FailoverTiming};
 use serde::{Deserialize, Serialize};
+
+use crate::units::Millis;
 
 /// Milliseconds of `CLOCK_BOOTTIME`. Only ever compared with readings of the same kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BootTime(pub u64);
 
 impl BootTime {
-    /// This time and `milliseconds` more.
-    pub const fn plus(self, milliseconds: u64) -> Self {
-        Self(self.0.saturating_add(milliseconds))
+    /// So much later than this time.
+    pub const fn plus(self, later: Millis) -> Self {
+        Self(self.0.saturating_add(later.0))
     }
-    /// Milliseconds from `earlier` to this time; 0 if `earlier` is later.
-    pub const fn since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
+    /// So much earlier than this time, but not before the clock's zero.
+    pub const fn minus(self, earlier: Millis) -> Self {
+        Self(self.0.saturating_sub(earlier.0))
+    }
+    /// The time from `earlier` to this one; zero if `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Millis {
+        Millis(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// The lease's times, in milliseconds (docs/design.md, "Lease, fence, dead-man").
+/// The lease's times (docs/design.md, "Lease, fence, dead-man").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
     /// How long a silent holder's lease stays valid, counted by each observer from when it saw the last change.
-    pub lease: u64,
+    pub lease: Millis,
     /// How often the holder renews.
-    pub renew: u64,
+    pub renew: Millis,
     /// The holder stops its database this long after it *sent* its last successful renewal.
-    pub fence: u64,
+    pub fence: Millis,
     /// How long that stop may take.
-    pub kill: u64,
+    pub kill: Millis,
 }
 
 /// Parts per hundred by which two clocks may run apart.
@@ -39,56 +45,61 @@ const CLOCK_RATE_SKEW_PERCENT: u64 = 5;
 pub enum TimingError {
     /// The holder might still write when another may take the lease.
     #[error(
-        "fence {fence} ms + kill {kill} ms must be at most 95 % of the lease of {lease} ms: raise leaseSeconds or lower fenceMilliseconds"
+        "fence {fence} + kill {kill} must be at most 95 % of the lease of {lease}: raise leaseDurationMilliseconds or lower fenceTimeoutMilliseconds"
     )]
     FenceTooLate {
         /// See [`Timing::fence`].
-        fence: u64,
+        fence: Millis,
         /// See [`Timing::kill`].
-        kill: u64,
+        kill: Millis,
         /// See [`Timing::lease`].
-        lease: u64,
+        lease: Millis,
     },
     /// One lost renewal would fence.
     #[error(
-        "renewMilliseconds {renew} must be at least 200 and at most a third of fenceMilliseconds {fence}, so that one lost renewal fences nobody"
+        "renewPeriodMilliseconds {} must be at least 200 and at most a third of fenceTimeoutMilliseconds {}, so that one lost renewal does not stop the primary",
+        renew.0,
+        fence.0
     )]
     RenewTooSeldom {
         /// See [`Timing::renew`].
-        renew: u64,
+        renew: Millis,
         /// See [`Timing::fence`].
-        fence: u64,
+        fence: Millis,
     },
     /// PostgreSQL cannot be stopped in that time.
-    #[error("killMilliseconds {kill} must be at least 500: backends need that long to stop")]
+    #[error("stopTimeoutMilliseconds {} must be at least 500: backends need that long to stop", kill.0)]
     KillTooShort {
         /// See [`Timing::kill`].
-        kill: u64,
+        kill: Millis,
     },
 }
 
 impl Timing {
     /// The default profile.
     pub const DEFAULT: Timing = Timing {
-        lease: 10_000,
-        renew: 2_000,
-        fence: 6_000,
-        kill: 1_500,
+        lease: Millis::seconds(10),
+        renew: Millis::seconds(2),
+        fence: Millis::seconds(6),
+        kill: Millis(1_500),
     };
     /// The fast profile.
     pub const FAST: Timing = Timing {
-        lease: 5_000,
-        renew: 800,
-        fence: 2_500,
-        kill: 1_000,
+        lease: Millis::seconds(5),
+        renew: Millis(800),
+        fence: Millis(2_500),
+        kill: Millis::seconds(1),
     };
 
     /// The times that a spec asks for, checked.
+    ///
+    /// # Errors
+    /// As [`Timing::check`].
     pub fn of(spec: &FailoverSpec) -> Result<Timing, TimingError> {
         let timing = match (&spec.timing, spec.profile) {
-            (Some(own), _) => Timing::explicit(own),
-            (None, FailoverProfile::Default) => Timing::DEFAULT,
-            (None, FailoverProfile::Fast) => Timing::FAST,
+            (Some(own), FailoverProfile::Custom) => Timing::explicit(own),
+            (_, FailoverProfile::Fast) => Timing::FAST,
+            (_, FailoverProfile::Standard) | (None, FailoverProfile::Custom) => Timing::DEFAULT,
         };
         timing.check()?;
         Ok(timing)
@@ -96,21 +107,26 @@ impl Timing {
 
     fn explicit(own: &FailoverTiming) -> Timing {
         Timing {
-            lease: u64::from(own.lease_seconds) * 1_000,
-            renew: own.renew_milliseconds.into(),
-            fence: own.fence_milliseconds.into(),
-            kill: own.kill_milliseconds.into(),
+            lease: Millis(own.lease_duration_milliseconds.into()),
+            renew: Millis(own.renew_period_milliseconds.into()),
+            fence: Millis(own.fence_timeout_milliseconds.into()),
+            kill: Millis(own.stop_timeout_milliseconds.into()),
         }
     }
 
     /// After how long without a word from the primary, by its WAL stream and by its agent, a standby suspects it to be
-    /// gone (docs/design.md, "Failover"), in milliseconds: nine twentieths of the fence time, so that an election is over before an
+    /// gone (docs/design.md, "Failover"): nine twentieths of the fence time, so that an election is over before an
     /// isolated primary has fenced itself. Also PostgreSQL's `wal_receiver_timeout`, half of which is the longest silence of a living stream.
-    pub const fn suspect(&self) -> u64 {
-        self.fence * 9 / 20
+    pub const fn suspect(&self) -> Millis {
+        self.fence.percent(45)
     }
 
-    /// Checks the timing rule (invariant 5): a fenced holder has stopped before anybody may take its lease.
+    /// Checks the timing rule (protocol.md rule 24, invariant 5): a fenced holder has stopped before another member may
+    /// take its lease.
+    ///
+    /// # Errors
+    /// Fails with [`TimingError::FenceTooLate`], [`TimingError::RenewTooSeldom`] or [`TimingError::KillTooShort`],
+    /// whichever limit is broken first.
     pub fn check(self) -> Result<(), TimingError> {
         let Timing {
             lease,
@@ -121,10 +137,10 @@ impl Timing {
         if (fence + kill) * 100 > lease * (100 - CLOCK_RATE_SKEW_PERCENT) {
             return Err(TimingError::FenceTooLate { fence, kill, lease });
         }
-        if renew < 200 || renew * 3 > fence {
+        if renew < Millis(200) || renew * 3 > fence {
             return Err(TimingError::RenewTooSeldom { renew, fence });
         }
-        if kill < 500 {
+        if kill < Millis(500) {
             return Err(TimingError::KillTooShort { kill });
         }
         Ok(())
@@ -144,15 +160,15 @@ mod tests {
     #[test]
     fn a_fence_after_the_lease_is_refused() {
         let late = Timing {
-            fence: 9_000,
+            fence: Millis::seconds(9),
             ..Timing::DEFAULT
         };
         assert_eq!(
             late.check(),
             Err(TimingError::FenceTooLate {
-                fence: 9_000,
-                kill: 1_500,
-                lease: 10_000
+                fence: Millis::seconds(9),
+                kill: Millis(1_500),
+                lease: Millis::seconds(10)
             })
         );
     }
@@ -160,55 +176,59 @@ mod tests {
     #[test]
     fn each_time_may_be_at_its_limit_and_not_beyond() {
         let limit = Timing {
-            lease: 10_000,
-            renew: 200,
-            fence: 100 * (100 - CLOCK_RATE_SKEW_PERCENT) - 500,
-            kill: 500,
+            lease: Millis::seconds(10),
+            renew: Millis(200),
+            fence: Millis(100 * (100 - CLOCK_RATE_SKEW_PERCENT) - 500),
+            kill: Millis(500),
         };
         let Timing { fence, kill, lease, .. } = limit;
         assert_eq!(limit.check(), Ok(()));
         let fence_late = TimingError::FenceTooLate {
-            fence: fence + 1,
+            fence: fence + Millis(1),
             kill,
             lease,
         };
         assert_eq!(
             Timing {
-                fence: fence + 1,
+                fence: fence + Millis(1),
                 ..limit
             }
             .check(),
             Err(fence_late)
         );
         let renewed = |renew, fence| Timing { renew, fence, ..limit }.check();
-        for (renew, fence) in [(199, fence), (1_000, 2_999)] {
+        for (renew, fence) in [(Millis(199), fence), (Millis(1_000), Millis(2_999))] {
             assert_eq!(renewed(renew, fence), Err(TimingError::RenewTooSeldom { renew, fence }));
         }
-        assert_eq!(renewed(1_000, 3_000), Ok(()));
+        assert_eq!(renewed(Millis(1_000), Millis(3_000)), Ok(()));
         assert_eq!(
-            Timing { kill: 499, ..limit }.check(),
-            Err(TimingError::KillTooShort { kill: 499 })
+            Timing {
+                kill: Millis(499),
+                ..limit
+            }
+            .check(),
+            Err(TimingError::KillTooShort { kill: Millis(499) })
         );
     }
 
     #[test]
     fn a_standby_suspects_before_half_the_fence_time() {
         let timing = Timing {
-            fence: 2_000,
+            fence: Millis::seconds(2),
             ..Timing::DEFAULT
         };
-        assert_eq!(timing.suspect(), 900);
+        assert_eq!(timing.suspect(), Millis(900));
     }
 
     #[test]
     fn times_are_in_milliseconds() {
-        assert_eq!(BootTime(70).since(BootTime(20)), 50);
-        assert_eq!(BootTime(20).since(BootTime(70)), 0);
+        assert_eq!(BootTime(70).since(BootTime(20)), Millis(50));
+        assert_eq!(BootTime(20).since(BootTime(70)), Millis::ZERO);
         let asked = FailoverTiming {
-            lease_seconds: 20,
-            renew_milliseconds: 300,
-            fence_milliseconds: 5_000,
-            kill_milliseconds: 600,
+            lease_duration_milliseconds: 20_000,
+            renew_period_milliseconds: 300,
+            fence_timeout_milliseconds: 5_000,
+            stop_timeout_milliseconds: 600,
         };
         let Timing {
             lease,
@@ -216,6 +236,7 @@ mod tests {
             fence,
             kill,
         } = Timing::explicit(&asked);
-        assert_eq!((lease, renew, fence, kill), (20_000, 300, 5_000, 600));
+        assert_eq!((lease, renew), (Millis(20_000), Millis(300)));
+        assert_eq!((fence, kill), (Millis(5_000), Millis(600)));
     }
 }

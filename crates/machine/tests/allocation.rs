@@ -1,10 +1,10 @@
-//! A decision about a database at rest allocates nothing: thousands of them cost a fraction of a core.
+//! A decision about an idle database allocates nothing: thousands of them cost a fraction of a core.
 
-use machine::cluster::testing::Scene;
+use machine::cluster::model::Scene;
 use machine::cluster::{Action, decide};
 
 #[test]
-fn a_decision_at_rest_allocates_nothing() {
+fn a_decision_about_an_idle_database_allocates_nothing() {
     for replicas in [1, 3, 9] {
         let scene = Scene::ready(replicas);
         scene.with_wanted(|wanted| {

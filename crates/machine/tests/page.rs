@@ -1,4 +1,4 @@
-//! The documentation's page on the cluster machine is what its tables say.
+//! The documentation's page on the cluster machine matches its tables.
 
 #![expect(clippy::disallowed_methods, reason = "this test looks at the crate from outside")]
 

@@ -1,11 +1,11 @@
-//! `machine` depends on nothing that does I/O, draws random numbers or reads a clock by itself: the resolved graph of its
-//! normal dependencies, with the features that `machine` alone asks for, is walked.
+//! `machine` depends on nothing that does I/O, draws random numbers or reads a clock. The test walks the resolved graph
+//! of its normal dependencies, with the features that `machine` alone requests.
 
 #![expect(clippy::disallowed_methods, reason = "this test looks at the crate from outside")]
 
 use std::process::Command;
 
-/// Crates by which I/O, randomness or time zones (which are files) come in.
+/// Crates that bring I/O, randomness or time zones (which are files).
 const BANNED: &[&str] = &[
     "async-std",
     "curl",
@@ -68,7 +68,7 @@ fn tree() -> Vec<(usize, String)> {
         .collect()
 }
 
-/// The way from `machine` to the first banned crate.
+/// The path from `machine` to the first banned crate.
 fn offender(tree: &[(usize, String)], banned: &[&str]) -> Option<String> {
     let mut path: Vec<&str> = Vec::new();
     for (depth, name) in tree {

@@ -1,34 +1,34 @@
-//! One object is refused for ever (a quota, an admission webhook), in an abstract cluster that carries decisions out: what
-//! does not build on it goes on, and why it is missing is said.
+//! One object is refused for ever (by a quota or an admission webhook), in an abstract cluster that carries out
+//! decisions. Everything that does not depend on the object continues, and the status says why it is missing.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use api::Phase;
 use chrono::TimeDelta;
-use machine::cluster::testing::World;
-use machine::cluster::{ChildKind, ChildState};
+use machine::cluster::model::World;
+use machine::cluster::{OwnedObject, OwnedState};
 
 const LIMIT: TimeDelta = TimeDelta::minutes(10);
-/// Services for clients and budgets: nothing builds on them.
-const FOR_OTHERS: [ChildKind; 5] = [
-    ChildKind::RwService,
-    ChildKind::RoService,
-    ChildKind::RService,
-    ChildKind::PodDisruptionBudget,
-    ChildKind::PrimaryBudget,
+/// Services for clients, and budgets: no other object depends on them.
+const FOR_OTHERS: [OwnedObject; 5] = [
+    OwnedObject::RwService,
+    OwnedObject::RoService,
+    OwnedObject::RService,
+    OwnedObject::PodDisruptionBudget,
+    OwnedObject::PrimaryBudget,
 ];
 
 /// A database of three that has lost this object, and never gets it back.
-fn without(kind: ChildKind) -> World {
+fn without(kind: OwnedObject) -> World {
     let mut world = World::new(3);
     assert!(world.settle(), "{:#?}", world.scene.decide());
-    world.scene.set_child(kind, ChildState::Missing);
+    world.scene.set_child(kind, OwnedState::Missing);
     world.refused.insert(kind);
     world
 }
 
-fn drifted() -> ChildState {
-    ChildState::Drifted {
+fn drifted() -> OwnedState {
+    OwnedState::Drifted {
         uid: "uid-StatefulSet".to_owned(),
         resource_version: "1".to_owned(),
         what: "spec.template".to_owned(),
@@ -39,11 +39,11 @@ fn drifted() -> ChildState {
 fn roll_out(world: &mut World) {
     world.scene.revision = "r2".to_owned();
     world.scene.generation += 1;
-    world.scene.set_child(ChildKind::StatefulSet, drifted());
+    world.scene.set_child(OwnedObject::StatefulSet, drifted());
 }
 
-/// The refusal is what is left to wait for, and the status and the condition `Ready` quote it.
-fn assert_said(world: &mut World, kind: ChildKind) {
+/// Only the refusal is left to wait for, and the status and the condition `Ready` quote it.
+fn assert_said(world: &mut World, kind: OwnedObject) {
     world.run_until(TimeDelta::minutes(1), |_, _| false);
     let status = &world.scene.stored;
     assert_eq!(status.phase, Some(Phase::Updating), "{kind:?}");
@@ -82,17 +82,17 @@ fn a_rollout_and_its_switchover_go_on_without_an_object_that_only_clients_need()
 }
 
 #[test]
-fn a_switchover_that_is_under_way_ends_whatever_is_refused() {
-    for kind in ChildKind::ALL {
+fn a_running_switchover_ends_whatever_is_refused() {
+    for kind in OwnedObject::ALL {
         let mut world = World::new(3);
         assert!(world.settle());
         world.scene.edit(|spec| spec.primary.prefer = Some("demo-2".to_owned()));
         let begun = world.run_until(LIMIT, |world, _| world.scene.stored.intent.primary.is_some());
         assert!(begun, "{:#?}", world.scene.decide());
-        let state = if kind == ChildKind::StatefulSet {
+        let state = if kind == OwnedObject::StatefulSet {
             drifted()
         } else {
-            ChildState::Missing
+            OwnedState::Missing
         };
         world.scene.set_child(kind, state);
         world.refused.insert(kind);
@@ -103,12 +103,12 @@ fn a_switchover_that_is_under_way_ends_whatever_is_refused() {
 }
 
 #[test]
-fn what_others_build_on_holds_a_rollout_up() {
+fn a_refused_object_that_others_depend_on_holds_up_a_rollout() {
     for kind in [
-        ChildKind::ServiceAccount,
-        ChildKind::RoleBinding,
-        ChildKind::TlsSecret,
-        ChildKind::EndpointSlice,
+        OwnedObject::ServiceAccount,
+        OwnedObject::RoleBinding,
+        OwnedObject::TlsSecret,
+        OwnedObject::EndpointSlice,
     ] {
         let mut world = without(kind);
         roll_out(&mut world);
@@ -122,13 +122,13 @@ fn what_others_build_on_holds_a_rollout_up() {
 }
 
 #[test]
-fn a_template_that_is_refused_replaces_no_pod_again_and_again() {
+fn a_refused_template_does_not_replace_pods_repeatedly() {
     let mut world = World::new(3);
     assert!(world.settle());
-    world.refused.insert(ChildKind::StatefulSet);
+    world.refused.insert(OwnedObject::StatefulSet);
     roll_out(&mut world);
     let before: Vec<_> = world.scene.pods().iter().map(|pod| pod.uid.clone()).collect();
-    assert_said(&mut world, ChildKind::StatefulSet);
+    assert_said(&mut world, OwnedObject::StatefulSet);
     assert!(world.scene.pods().iter().map(|pod| pod.uid.clone()).eq(before));
 }
 

@@ -1,12 +1,12 @@
-//! Instances that are fenced, and databases that hibernate, in an abstract cluster that carries decisions out.
+//! Fenced instances and hibernating databases, in an abstract cluster that carries out decisions.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 use api::Phase;
 use api::spec::VolumeFate;
 use chrono::TimeDelta;
-use machine::cluster::testing::{Crash, World};
-use machine::cluster::{Action, Claim, Due, Step};
+use machine::cluster::model::{Crash, World};
+use machine::cluster::{Action, Claim, StatusWrite, Step};
 
 const LIMIT: TimeDelta = TimeDelta::minutes(10);
 
@@ -17,12 +17,12 @@ fn ready(replicas: u32) -> World {
     world
 }
 
-/// Goes on until the database hibernates, its status says so, and nothing is left to write.
+/// Continues until the database hibernates, its status says so, and nothing is left to write.
 fn fall_asleep(world: &mut World) {
     world.scene.edit(|spec| spec.hibernated = true);
     let asleep = world.run_until(LIMIT, |world, decision| {
         let said = world.scene.stored.phase == Some(Phase::Hibernated) && decision.phase == Phase::Hibernated;
-        said && matches!(decision.action, Action::Wait(_)) && world.scene.due(decision) == Due::Never
+        said && matches!(decision.action, Action::Wait(_)) && world.scene.due(decision) == StatusWrite::None
     });
     assert!(asleep, "{:#?}", world.scene.decide());
     assert!(world.scene.pods().is_empty());
@@ -73,7 +73,7 @@ fn a_database_hibernates_and_wakes_with_all_that_it_had() {
                 "the data of {pod} is the same"
             );
         }
-        assert_eq!(world.primaries, ["demo-0"], "whoever was primary is it again");
+        assert_eq!(world.primaries, ["demo-0"], "the same instance is primary again");
         assert_eq!(
             phases(&world),
             [
@@ -121,7 +121,7 @@ fn a_creation_may_be_interrupted_anywhere() {
 }
 
 #[test]
-fn what_is_broken_hibernates_as_well() {
+fn a_broken_database_hibernates_too() {
     let broken: [fn(&mut World); 4] = [
         World::lose_primary,
         |world| {
@@ -131,8 +131,8 @@ fn what_is_broken_hibernates_as_well() {
             world.broken.insert("r2".to_owned());
             world.scene.revision = "r2".to_owned();
             world.scene.set_child(
-                machine::cluster::ChildKind::StatefulSet,
-                machine::cluster::ChildState::Drifted {
+                machine::cluster::OwnedObject::StatefulSet,
+                machine::cluster::OwnedState::Drifted {
                     uid: "uid-StatefulSet".to_owned(),
                     resource_version: "1".to_owned(),
                     what: "spec.template".to_owned(),
@@ -162,15 +162,14 @@ fn what_is_broken_hibernates_as_well() {
 }
 
 #[test]
-fn changes_are_taken_up_at_waking() {
+fn changes_are_applied_at_waking() {
     let mut world = ready(3);
     world.scene.edit(|spec| spec.primary.prefer = Some("demo-2".to_owned()));
     assert!(world.settle());
     fall_asleep(&mut world);
-    world.scene.data_bytes *= 2;
-    world
-        .scene
-        .edit(|spec| (spec.primary.prefer, spec.replicas) = (None, 1));
+    world.scene.data_bytes.0 *= 2;
+    world.scene.scale(1);
+    world.scene.edit(|spec| spec.primary.prefer = None);
     wake(&mut world);
     assert_eq!(world.scene.pods().len(), 1);
     assert_eq!(
@@ -182,7 +181,7 @@ fn changes_are_taken_up_at_waking() {
     let grown = world.scene.claims_mut().iter().filter(|claim| claim.requested == bytes);
     assert!(grown.count() >= 1);
     fall_asleep(&mut world);
-    world.scene.edit(|spec| spec.replicas = 5);
+    world.scene.scale(5);
     wake(&mut world);
     assert_eq!(world.scene.stored.ready, "5/5");
 }
@@ -192,7 +191,7 @@ fn a_database_that_hibernates_can_be_deleted() {
     let mut world = ready(3);
     world
         .scene
-        .edit(|spec| spec.volume_policy.on_delete = VolumeFate::Delete);
+        .edit(|spec| spec.storage.retention_policy.when_deleted = VolumeFate::Delete);
     fall_asleep(&mut world);
     world.scene.deleting = true;
     assert!(world.run_until(LIMIT, |_, _| false), "{:#?}", world.scene.decide());
@@ -239,7 +238,7 @@ fn a_fenced_primary_is_replaced_and_comes_back_as_a_standby() {
 }
 
 #[test]
-fn when_all_are_fenced_the_database_is_down_until_the_user_says_otherwise() {
+fn if_all_instances_are_fenced_the_database_is_down_until_the_user_changes_that() {
     let mut world = ready(3);
     let all = (0..3).map(|ordinal| format!("demo-{ordinal}"));
     world.scene.edit(|spec| spec.fenced = all.collect());

@@ -13,7 +13,7 @@ use suites::shell::cargo_command;
 const TESTS: [&str; 6] = [
     "/tests/",
     "/tests.rs",
-    "/testing/",
+    "/cluster/model/",
     "/fixtures.rs",
     "/properties.rs",
     "/exploration.rs",

@@ -1,10 +1,11 @@
-//! What the watches have seen, together with what we have written ourselves: a cache never shows an object older than
-//! our own last write to it.
+//! The objects that the watches have reported, together with the operator's own writes. A cache never shows an object
+//! older than the operator's last write to it.
 //!
-//! Objects are kept as JSON text of what is left of them after pruning, which takes a fraction of the memory that their
-//! types take, and are parsed each time that they are asked for.
+//! Objects are pruned and kept as JSON text, which takes a fraction of the memory of their types. They are parsed each
+//! time that they are read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-/// The kinds that have a machine.
+/// The kinds of resources that have a state machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// `ClusteredDatabase`.
@@ -26,9 +27,11 @@ pub enum Kind {
     Database,
     /// `ClusteredDatabaseOperation`.
     Operation,
+    /// `DatabaseBackup`.
+    Backup,
 }
 
-/// A resource that has a machine: a database, if nothing else is said. The empty key stands for all databases.
+/// The key of a resource that has a state machine. The empty key stands for all databases.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// Its kind.
@@ -58,7 +61,16 @@ impl Key {
         }
     }
 
-    /// The key of objects that concern every database.
+    /// A backup.
+    pub fn backup(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Backup,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
+    /// The key that stands for every database.
     pub fn all() -> Self {
         Self::default()
     }
@@ -69,24 +81,96 @@ impl std::fmt::Display for Key {
         match self.kind {
             Kind::Database => write!(f, "{}/{}", self.namespace, self.name),
             Kind::Operation => write!(f, "operation {}/{}", self.namespace, self.name),
+            Kind::Backup => write!(f, "backup {}/{}", self.namespace, self.name),
         }
     }
 }
 
-/// What can be kept in a cache.
-pub trait Kept: ResourceExt + Clone + Serialize + DeserializeOwned {}
+/// An object that a cache can keep.
+pub trait Kept: ResourceExt + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static {}
 
-impl<K: ResourceExt + Clone + Serialize + DeserializeOwned> Kept for K {}
+impl<K: ResourceExt + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static> Kept for K {}
+
+/// Which resource an object of this kind belongs to, by its metadata; `None`: it is not kept.
+pub type Owner = fn(&ObjectMeta, &str) -> Option<Key>;
+
+/// What can be asked of a cache whatever its type is. See the functions of [`Cache`].
+pub trait AnyCache: Send + Sync {
+    /// The kind, for logs and metrics.
+    fn kind(&self) -> &'static str;
+    /// See [`Cache::is_listed`].
+    fn is_listed(&self) -> bool;
+    /// See [`Cache::forget_contents`].
+    fn forget_contents(&self, key: &Key);
+    /// See [`Cache::text`].
+    fn text(&self, key: &Key, name: &str) -> Option<Option<Text>>;
+    /// See [`Cache::unreadable`].
+    fn unreadable(&self, key: &Key) -> Vec<Arc<Unreadable>>;
+    /// See [`Cache::find_unreadable`].
+    fn find_unreadable(&self, key: &Key, name: &str) -> Option<Arc<Unreadable>>;
+    /// See [`Cache::count_unreadable`].
+    fn count_unreadable(&self) -> usize;
+    /// See [`Cache::bytes`].
+    fn bytes(&self, key: &Key) -> usize;
+    /// See [`Cache::silence`].
+    fn silence(&self) -> Duration;
+    /// See [`Cache::stale_events`].
+    fn stale_events(&self) -> u64;
+}
+
+impl<K: Kept> AnyCache for Cache<K> {
+    fn kind(&self) -> &'static str {
+        self.kind
+    }
+    fn is_listed(&self) -> bool {
+        self.is_listed()
+    }
+    fn forget_contents(&self, key: &Key) {
+        self.forget_contents(key);
+    }
+    fn text(&self, key: &Key, name: &str) -> Option<Option<Text>> {
+        self.text(key, name)
+    }
+    fn unreadable(&self, key: &Key) -> Vec<Arc<Unreadable>> {
+        self.unreadable(key)
+    }
+    fn find_unreadable(&self, key: &Key, name: &str) -> Option<Arc<Unreadable>> {
+        self.find_unreadable(key, name)
+    }
+    fn count_unreadable(&self) -> usize {
+        self.count_unreadable()
+    }
+    fn bytes(&self, key: &Key) -> usize {
+        self.bytes(key)
+    }
+    fn silence(&self) -> Duration {
+        self.silence()
+    }
+    fn stale_events(&self) -> u64 {
+        self.stale_events()
+    }
+}
+
+/// Where a cache can be filled from, other than a watch.
+pub trait Lister {
+    /// Why a list cannot be read.
+    type Error;
+    /// All objects of this kind; `None` if they are not known.
+    ///
+    /// # Errors
+    /// When the list cannot be read.
+    fn list<K: Kept>(&self, kind: &str) -> Result<Option<Vec<Guarded<K>>>, Self::Error>;
+}
 
 /// The objects of one kind, by database and name.
 #[derive(Debug)]
 pub struct Cache<K> {
     /// The kind, for logs and metrics.
     pub kind: &'static str,
-    owner: fn(&ObjectMeta) -> Option<Key>,
+    owner: Owner,
     significant: fn(&K, &K) -> bool,
     prune: fn(&mut K),
-    /// An object of which more bytes than this are left after pruning counts as one that cannot be read.
+    /// The most bytes of an object after pruning. A larger object counts as unreadable.
     largest: usize,
     state: Mutex<State>,
     stale: AtomicU64,
@@ -96,11 +180,12 @@ pub struct Cache<K> {
 struct State {
     /// The objects of each database, in the order of their names.
     objects: BTreeMap<Key, Vec<Entry>>,
-    /// UIDs that we deleted, and whose disappearance the watch has not reported yet.
+    /// UIDs of objects that the operator deleted, and whose end the watch has not reported yet.
     deleted: BTreeSet<String>,
-    /// UIDs whose disappearance the watch has reported, and when: an answer to a write of ours may still be on its way.
+    /// UIDs of objects whose end the watch has reported, and when. The answer to a write of the operator's may still be
+    /// under way.
     gone: BTreeMap<String, Instant>,
-    /// How many lists have begun.
+    /// The number of lists that have begun.
     lists: u64,
     listed: bool,
     last_event: Instant,
@@ -112,26 +197,27 @@ struct Entry {
     uid: Option<Box<str>>,
     version: u64,
     content: Content,
-    /// The last list that named it.
+    /// The number of the last list that named the object.
     named: u64,
-    /// Our own write, not seen by the watch yet: how many lists had begun when it was answered.
+    /// Set if this is the operator's own write and the watch has not reported it yet: the number of lists that had
+    /// begun when the write was answered.
     unseen: Option<u64>,
 }
 
 #[derive(Debug)]
 enum Content {
-    /// What is left of the object after pruning, as JSON.
+    /// The pruned object, as JSON.
     Kept(Arc<[u8]>),
-    /// The object cannot be read.
+    /// The object is not understood, or is too large.
     Unreadable(Arc<Unreadable>),
-    /// The object belongs to a database that did not exist when it was seen, so nothing of it was kept.
+    /// The object belongs to a database that did not exist when the watch reported it, so its content was not kept.
     NotKept,
 }
 
-/// An object as it is kept: parsed only where its version is news.
+/// An object as it is kept, not parsed yet. A reader parses it only if the version is new to it.
 #[derive(Clone, Debug)]
 pub struct Text {
-    /// Its version; 0 if that is no number.
+    /// Its version; 0 if the version is no number.
     pub version: u64,
     json: Arc<[u8]>,
 }
@@ -143,17 +229,17 @@ impl Text {
     }
 }
 
-/// For how long a disappearance is remembered: no request of ours lasts half as long.
+/// How long a reported end is remembered. No request of the operator's lasts half as long.
 const GONE_FOR: Duration = Duration::from_secs(60);
-/// See [`Cache::largest`]: an object that the operator made has a few KiB.
-const LARGEST: usize = 64 << 10;
-/// Of an object that cannot be read so many owners are kept.
+/// The default of [`Cache::largest`]. An object that the operator made has a few KiB.
+pub const LARGEST: usize = 64 << 10;
+/// The most owners that are kept of an unreadable object.
 const MOST_OWNERS: usize = 16;
 
 impl<K: Kept> Cache<K> {
-    /// An empty cache. `owner` says which database an object belongs to (`None`: not kept); `significant` whether the
-    /// change from one version to the next is worth a look at that database.
-    pub fn new(kind: &'static str, owner: fn(&ObjectMeta) -> Option<Key>, significant: fn(&K, &K) -> bool) -> Self {
+    /// An empty cache. `owner` returns the resource that an object belongs to; `None`: the object is not kept.
+    /// `significant` says whether the change from one version to the next is a reason to reconcile that resource.
+    pub fn new(kind: &'static str, owner: Owner, significant: fn(&K, &K) -> bool) -> Self {
         let state = State {
             objects: BTreeMap::new(),
             deleted: BTreeSet::new(),
@@ -173,19 +259,35 @@ impl<K: Kept> Cache<K> {
         }
     }
 
-    /// The same cache, which takes out of each object what nothing reads.
+    /// The same cache, which removes the fields of each object that nothing reads.
     #[must_use]
     pub fn pruning(self, prune: fn(&mut K)) -> Self {
         Self { prune, ..self }
     }
 
-    /// The same cache for objects that may keep up to so many bytes.
+    /// The same cache, which keeps up to this many bytes of an object.
     #[must_use]
     pub fn up_to(self, largest: usize) -> Self {
         Self { largest, ..self }
     }
 
-    /// Takes in an event about objects that can be read; returns the databases that it concerns.
+    /// Takes in a whole list, as a watch does. A kind of which nothing is known stays as if it was never listed.
+    ///
+    /// # Errors
+    /// When the list cannot be read.
+    pub fn fill<L: Lister>(&self, lister: &L) -> Result<(), L::Error> {
+        let Some(objects) = lister.list::<K>(self.kind)? else {
+            return Ok(());
+        };
+        self.take(Event::Init);
+        for object in objects {
+            self.take(Event::InitApply(object));
+        }
+        self.take(Event::InitDone);
+        Ok(())
+    }
+
+    /// Takes an event about objects that are understood. Returns the resources that it concerns.
     pub fn observe(&self, event: Event<K>) -> Vec<Key> {
         self.take(match event {
             Event::Init => Event::Init,
@@ -196,7 +298,7 @@ impl<K: Kept> Cache<K> {
         })
     }
 
-    /// Takes in an event of the watch; returns the databases that it concerns.
+    /// Takes an event of the watch. Returns the databases that it concerns.
     pub fn take(&self, event: Event<Guarded<K>>) -> Vec<Key> {
         let mut state = self.lock();
         state.last_event = Instant::now();
@@ -221,12 +323,13 @@ impl<K: Kept> Cache<K> {
         }
     }
 
-    /// Takes in what the API server returned for our own write, unless the watch was faster and has seen it go.
+    /// Takes the object that the API server returned for a write of the operator's, unless the watch has already
+    /// reported its end.
     pub fn put(&self, object: K) {
         self.put_guarded(object.into());
     }
 
-    /// Takes in an object that we read ourselves, like an answer to our own write.
+    /// Takes an object that the operator has read itself, in the same way.
     pub fn put_guarded(&self, object: Guarded<K>) {
         let Some((key, name)) = self.place(object.meta()) else {
             return;
@@ -248,7 +351,7 @@ impl<K: Kept> Cache<K> {
         }
     }
 
-    /// We deleted this object, and it is gone.
+    /// Takes note that the operator deleted this object, and that it is gone.
     pub fn forget(&self, key: &Key, name: &str, uid: &str) {
         let mut state = self.lock();
         if state
@@ -260,14 +363,15 @@ impl<K: Kept> Cache<K> {
         }
     }
 
-    /// Forgets what the database's objects hold: it does not exist. Their names, UIDs and versions stay.
+    /// Forgets the content of the database's objects, since the database does not exist. Their names, UIDs and versions
+    /// stay.
     pub fn forget_contents(&self, key: &Key) {
         for entry in self.lock().objects.get_mut(key).into_iter().flatten() {
             entry.content = Content::NotKept;
         }
     }
 
-    /// Names and UIDs of the database's objects of which nothing else was kept.
+    /// Names and UIDs of the database's objects whose content was not kept.
     pub fn not_kept(&self, key: &Key) -> Vec<(String, String)> {
         let state = self.lock();
         let found = state.of(key).iter().filter(|entry| entry.is_not_kept());
@@ -280,26 +384,27 @@ impl<K: Kept> Cache<K> {
         found.map(told).collect()
     }
 
-    /// The database's objects of this kind; `None` before the first list, and while the content of one of them is not known.
+    /// The database's objects of this kind; `None` before the first list, and while the content of one of them is not
+    /// known.
     pub fn list(&self, key: &Key) -> Option<Vec<Arc<K>>> {
         let state = self.lock();
         let objects = state.of(key).iter().map(Entry::read).collect();
         state.listed.then_some(objects)?
     }
 
-    /// Those of them that can be read; `None` before the first list.
+    /// The database's readable objects of this kind; `None` before the first list.
     pub fn list_readable(&self, key: &Key) -> Option<Vec<Arc<K>>> {
         let state = self.lock();
         let objects = state.of(key).iter().filter_map(Entry::read).collect();
         state.listed.then_some(objects)
     }
 
-    /// One object; the outer `None` before the first list, and while its content is not known.
+    /// One object. The outer `None`: there was no list yet, or the object's content is not known.
     pub fn get(&self, key: &Key, name: &str) -> Option<Option<Arc<K>>> {
         self.read_as(key, name)
     }
 
-    /// One object, read as another type than its own.
+    /// One object, parsed as another type than its own.
     pub fn read_as<T: DeserializeOwned>(&self, key: &Key, name: &str) -> Option<Option<Arc<T>>> {
         let state = self.lock();
         state.listed.then(|| match state.find(key, name) {
@@ -325,35 +430,35 @@ impl<K: Kept> Cache<K> {
         })?
     }
 
-    /// What is known of the database's objects that cannot be read.
+    /// The names and owners of the database's unreadable objects, and why they are unreadable.
     pub fn unreadable(&self, key: &Key) -> Vec<Arc<Unreadable>> {
         let state = self.lock();
         state.of(key).iter().filter_map(Entry::unreadable).cloned().collect()
     }
 
-    /// What is known of this object, if it cannot be read.
+    /// The name and owners of this object, and why it is unreadable, if it is.
     pub fn find_unreadable(&self, key: &Key, name: &str) -> Option<Arc<Unreadable>> {
         self.lock().find(key, name)?.unreadable().cloned()
     }
 
-    /// How many objects of all databases cannot be read.
+    /// The number of unreadable objects of all databases.
     pub fn count_unreadable(&self) -> usize {
         let state = self.lock();
         let entries = state.objects.values().flatten();
         entries.filter(|entry| entry.unreadable().is_some()).count()
     }
 
-    /// The databases of which there are objects.
+    /// The databases that have objects of this kind.
     pub fn keys(&self) -> Vec<Key> {
         self.lock().objects.keys().cloned().collect()
     }
 
-    /// There is an object of this database.
+    /// True if the database has an object of this kind.
     pub fn has(&self, key: &Key) -> bool {
         self.lock().objects.contains_key(key)
     }
 
-    /// So many bytes are kept of the objects of this database, without their names and UIDs.
+    /// The bytes that are kept of the database's objects, without their names and UIDs.
     pub fn bytes(&self, key: &Key) -> usize {
         let state = self.lock();
         let kept = |entry: &Entry| match &entry.content {
@@ -363,24 +468,24 @@ impl<K: Kept> Cache<K> {
         state.of(key).iter().map(kept).sum()
     }
 
-    /// The first list has come in.
+    /// True if the first list is complete.
     pub fn is_listed(&self) -> bool {
         self.lock().listed
     }
 
-    /// How long ago the watch last reported anything.
+    /// The time since the watch last reported anything.
     pub fn silence(&self) -> Duration {
         self.lock().last_event.elapsed()
     }
 
-    /// How many events were older than our own writes, and left out.
+    /// The number of events that were older than the operator's own writes, and were ignored.
     pub fn stale_events(&self) -> u64 {
         self.stale.load(Ordering::Relaxed)
     }
 
-    /// The database that an object belongs to, and the object's name; `None` if such objects are not kept.
+    /// The database that an object belongs to, and the object's name; `None` if the cache does not keep such objects.
     pub fn place(&self, metadata: &ObjectMeta) -> Option<(Key, String)> {
-        Some(((self.owner)(metadata)?, metadata.name.clone()?))
+        Some(((self.owner)(metadata, self.kind)?, metadata.name.clone()?))
     }
 
     fn apply(&self, state: &mut State, (key, name): (Key, String), object: Guarded<K>, in_list: bool) -> Vec<Key> {
@@ -439,7 +544,7 @@ impl<K: Kept> Cache<K> {
         }
     }
 
-    /// What is kept of an object.
+    /// The content that is kept of an object.
     fn content(&self, object: Guarded<K>) -> Content {
         let (metadata, why) = match object.0 {
             Ok(mut object) => {
@@ -469,7 +574,7 @@ impl<K: Kept> Cache<K> {
             state.gone.retain(|_, since| now - *since < GONE_FOR);
             state.gone.insert(uid.clone(), now);
         }
-        // Another object of the same name may have been made since.
+        // An object of the same name may have been created since.
         if state
             .find(key, name)
             .is_some_and(|entry| entry.uid.as_deref() != metadata.uid.as_deref())
@@ -505,7 +610,7 @@ impl State {
         match entries.binary_search_by(|other| other.name.cmp(&entry.name)) {
             Ok(index) => entries[index] = entry,
             Err(index) => {
-                // There are few of each database: no room is kept for more.
+                // A database has few objects of a kind, so no room is reserved for more.
                 entries.reserve_exact(1);
                 entries.insert(index, entry);
             }
@@ -543,7 +648,7 @@ impl Entry {
     }
 }
 
-/// What of an object that cannot be read says whose it is.
+/// The metadata of an unreadable object that say which database it belongs to.
 fn shortened(mut metadata: ObjectMeta) -> ObjectMeta {
     if let Some(labels) = &mut metadata.labels {
         labels.retain(|name, _| name == LABEL_CLUSTER);
@@ -562,8 +667,8 @@ fn shortened(mut metadata: ObjectMeta) -> ObjectMeta {
     }
 }
 
-/// Removes what the list did not name, except our own writes that were answered after it had begun: only for those can
-/// it be too old.
+/// Ends a list: removes the objects that it did not name. The operator's own writes stay if they were answered after
+/// the list had begun, since only then the list can be older than the write.
 fn finish_list(state: &mut State) -> Vec<Key> {
     state.listed = true;
     state.deleted.clear();
@@ -580,13 +685,13 @@ fn finish_list(state: &mut State) -> Vec<Key> {
     concerned
 }
 
-/// Versions are ordered integers within one kind (documented since Kubernetes 1.35, and so in etcd from the start); 0 if
-/// they are not, which is never taken for older.
+/// The version of an object. Versions of one kind are ordered integers (documented since Kubernetes 1.35, and so in
+/// etcd from the start). A version that is no number becomes 0, and never counts as older.
 fn version(metadata: &ObjectMeta) -> u64 {
     number(metadata.resource_version.as_deref().unwrap_or_default())
 }
 
-/// A version as a number; 0 if it is none.
+/// A version as a number; 0 if it is no number.
 pub fn number(version: &str) -> u64 {
     version.parse().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Everything that the operator watches: the resources, and what carries the label of one.
+//! The caches of everything that the operator watches: the resources, and the objects with a resource's label.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use api::names::{DATA_VOLUME, LABEL_CLUSTER, LEASE_POSITIONS, Names, WAL_VOLUME};
 use api::operation::OperationPhase;
-use api::status::SwitchoverRequest;
-use api::{ClusteredDatabase, ClusteredDatabaseOperation, Guarded, Unreadable};
+use api::operation::Request;
+use api::status::NotedRequest;
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, Guarded, Unreadable};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -22,195 +23,235 @@ use kube::api::ListParams;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
-use machine::cluster::ChildKind;
+use machine::cluster::OWNED;
 use machine::operation::Candidate;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::cache::{Cache, Kept, Key};
+use crate::cache::{AnyCache, Cache, Kept, Key, Kind, LARGEST, Lister};
 use crate::prune;
 use crate::requests::{Refused, Requests};
 
-/// One cache a kind.
-#[derive(Debug)]
-pub struct Caches {
-    /// The resources.
-    pub databases: Cache<ClusteredDatabase>,
-    /// See the kind.
-    pub service_accounts: Cache<ServiceAccount>,
-    /// See the kind.
-    pub roles: Cache<Role>,
-    /// See the kind.
-    pub role_bindings: Cache<RoleBinding>,
-    /// Metadata only: no secret is ever kept.
-    pub secrets: Cache<PartialObjectMeta<Secret>>,
-    /// See the kind.
-    pub services: Cache<Service>,
-    /// See the kind.
-    pub endpoint_slices: Cache<EndpointSlice>,
-    /// See the kind.
-    pub leases: Cache<Lease>,
-    /// See the kind.
-    pub budgets: Cache<PodDisruptionBudget>,
-    /// See the kind.
-    pub network_policies: Cache<NetworkPolicy>,
-    /// See the kind.
-    pub stateful_sets: Cache<StatefulSet>,
-    /// See the kind.
-    pub pods: Cache<Pod>,
-    /// All claims with names that could be a database's, labelled or not: a StatefulSet takes what has the right name.
-    pub claims: Cache<PersistentVolumeClaim>,
-    /// Each under its own key.
-    pub operations: Cache<ClusteredDatabaseOperation>,
-    /// See the kind. Of no database in particular.
-    pub storage_classes: Cache<StorageClass>,
-    /// See the kind. Of no database in particular.
-    pub nodes: Cache<Node>,
-    /// The resources have been listed. What belongs to databases is listed after them: of what belongs to none nothing is kept.
-    listed: Notify,
-    /// The operations of each database that have not ended, by name.
-    waiting: Mutex<BTreeMap<Key, BTreeSet<String>>>,
-    made: Instant,
+/// Which objects of a kind are watched.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Select {
+    /// Those with the label of a database.
+    Labelled,
+    /// All of them.
+    All,
 }
 
-/// Hands the fields of what belongs to single databases to another macro, behind `$more`.
-macro_rules! of_databases {
-    ($each:ident $(, $more:ident)*) => {
-        $each!(
-            $($more,)*
-            service_accounts, roles, role_bindings, secrets, services, endpoint_slices, leases, budgets, network_policies,
-            stateful_sets, pods, claims
-        )
+/// A kind that belongs to single databases, and has a row in the table.
+pub trait Watched: Kept {
+    /// Its cache.
+    fn cache(caches: &Caches) -> &Cache<Self>;
+}
+
+/// One row a kind that decisions look at, and everything that is the same for each of them. A row says: the field and its
+/// type; the kind; to which resource of ours an object belongs; which changes are worth a look at that resource; what of an
+/// object is not kept; how many bytes of it may be kept; which objects are watched. A row of `of_ours` ends with what else is
+/// to be done when one of them changes: it returns the other resources that have to look.
+macro_rules! watched {
+    (
+        of_ours { $($(#[$our_doc:meta])* $our:ident: $our_type:ty = ($our_kind:expr, $our_key:expr, $our_prune:expr, $our_largest:expr, $settle:expr),)* }
+        of_databases { $($(#[$doc:meta])* $field:ident: $type:ty = ($kind:expr, $owner:expr, $changes:expr, $prune:expr, $largest:expr, $select:expr),)* }
+        of_all { $($(#[$all_doc:meta])* $all:ident: $all_type:ty = ($all_kind:expr, $all_changes:expr, $all_prune:expr),)* }
+    ) => {
+        /// One cache a kind.
+        #[derive(Debug)]
+        pub struct Caches {
+            $($(#[$our_doc])* pub $our: Cache<$our_type>,)*
+            $($(#[$doc])* pub $field: Cache<$type>,)*
+            $($(#[$all_doc])* pub $all: Cache<$all_type>,)*
+            /// The resources have been listed. What belongs to databases is listed after them: of what belongs to none nothing
+            /// is kept.
+            listed: Notify,
+            /// The operations and backups of each database that have not ended.
+            waiting: Mutex<BTreeMap<Key, BTreeSet<Key>>>,
+            made: Instant,
+        }
+
+        $(impl Watched for $type {
+            fn cache(caches: &Caches) -> &Cache<Self> {
+                &caches.$field
+            }
+        })*
+
+        impl Default for Caches {
+            fn default() -> Self {
+                Self {
+                    $($our: Cache::new($our_kind, $our_key, always).pruning($our_prune).up_to($our_largest),)*
+                    $($field: Cache::new($kind, $owner, $changes).pruning($prune).up_to($largest),)*
+                    $($all: Cache::new($all_kind, |_, _| Some(Key::all()), $all_changes).pruning($all_prune),)*
+                    listed: Notify::new(),
+                    waiting: Mutex::default(),
+                    made: Instant::now(),
+                }
+            }
+        }
+
+        impl Caches {
+            /// The caches of the resources that have a machine.
+            fn of_ours(&self) -> impl Iterator<Item = &dyn AnyCache> {
+                [$(&self.$our as &dyn AnyCache),*].into_iter()
+            }
+
+            /// The caches of what belongs to single databases.
+            fn of_databases(&self) -> impl Iterator<Item = &dyn AnyCache> {
+                [$(&self.$field as &dyn AnyCache),*].into_iter()
+            }
+
+            /// The caches of what belongs to no database in particular.
+            fn of_all(&self) -> impl Iterator<Item = &dyn AnyCache> {
+                [$(&self.$all as &dyn AnyCache),*].into_iter()
+            }
+
+            /// Watches everything in `namespace` (everywhere if `None`), for ever.
+            pub fn watch<R: Report>(
+                self: &Arc<Self>,
+                client: &Client,
+                namespace: Option<&str>,
+                report: &Arc<R>,
+            ) -> JoinSet<()> {
+                let mut tasks = JoinSet::new();
+                $(tasks.spawn(self.follow_ours(scoped(client, namespace), report, |caches| &caches.$our, $settle));)*
+                $(tasks.spawn(self.follow(scoped(client, namespace), $select, report, <$type as Watched>::cache));)*
+                $(tasks.spawn(self.follow(Api::all(client.clone()), Select::All, report, |caches| &caches.$all));)*
+                tasks
+            }
+
+            /// Reads what the watches have shown of a database before it existed, since nothing of it was kept then.
+            ///
+            /// # Errors
+            /// When one of these objects cannot be asked for.
+            pub async fn read_not_kept(&self, key: &Key, requests: &Requests) -> Result<(), Refused> {
+                $(read_not_kept(&self.$field, key, requests).await?;)*
+                Ok(())
+            }
+
+            /// Puts what `lister` lists into the caches.
+            ///
+            /// # Errors
+            /// When a list cannot be read.
+            pub fn fill<L: Lister>(&self, lister: &L) -> Result<(), L::Error> {
+                $(self.$our.fill(lister)?;)*
+                $(self.$field.fill(lister)?;)*
+                $(self.$all.fill(lister)?;)*
+                Ok(())
+            }
+        }
     };
+}
+
+watched! {
+    of_ours {
+        /// The resources.
+        databases: ClusteredDatabase = (DATABASE, itself, prune::database, LARGE, Caches::database_changed),
+        /// Each under its own key.
+        operations: ClusteredDatabaseOperation =
+            (OPERATION, operation, prune::names_only, LARGEST, Caches::asking_changed),
+        /// Each under its own key.
+        backups: DatabaseBackup = (BACKUP, backup, prune::names_only, LARGEST, Caches::asking_changed),
+    }
+    of_databases {
+        /// The objects of this kind.
+        service_accounts: ServiceAccount =
+            ("ServiceAccount", owned, always, prune::service_account, LARGEST, Select::Labelled),
+        /// The objects of this kind.
+        roles: Role = ("Role", owned, always, prune::role, LARGEST, Select::Labelled),
+        /// The objects of this kind.
+        role_bindings: RoleBinding = ("RoleBinding", owned, always, prune::role_binding, LARGEST, Select::Labelled),
+        /// Metadata only: by its type the watch asks for no more, and no content of a Secret comes.
+        secrets: PartialObjectMeta<Secret> = ("Secret", owned, always, prune::secret, LARGEST, Select::Labelled),
+        /// The objects of this kind.
+        services: Service = ("Service", owned, always, prune::service, LARGEST, Select::Labelled),
+        /// The objects of this kind.
+        endpoint_slices: EndpointSlice =
+            ("EndpointSlice", owned, route_changes, prune::endpoint_slice, LARGEST, Select::Labelled),
+        /// The objects of this kind.
+        leases: Lease = ("Lease", owned, lease_changes, prune::lease, LARGEST, Select::Labelled),
+        /// The objects of this kind.
+        budgets: PodDisruptionBudget =
+            ("PodDisruptionBudget", owned, always, prune::budget, LARGEST, Select::Labelled),
+        /// The objects of this kind.
+        network_policies: NetworkPolicy =
+            ("NetworkPolicy", owned, always, prune::network_policy, LARGEST, Select::Labelled),
+        /// The objects of this kind.
+        stateful_sets: StatefulSet = ("StatefulSet", owned, always, prune::stateful_set, LARGE, Select::Labelled),
+        /// The objects of this kind.
+        pods: Pod = ("Pod", member, always, prune::pod, LARGEST, Select::Labelled),
+        /// All claims with names that could be a database's, labelled or not: a StatefulSet takes what has the right name.
+        claims: PersistentVolumeClaim =
+            ("PersistentVolumeClaim", claimed, always, prune::claim, LARGEST, Select::All),
+    }
+    of_all {
+        /// The objects of this kind.
+        storage_classes: StorageClass = (STORAGE_CLASS, always, prune::storage_class),
+        /// The objects of this kind.
+        nodes: Node = (NODE, takes_pods_changes, prune::node),
+    }
 }
 
 /// A StatefulSet or a resource may be so large after pruning: users choose annotations, affinities and tolerations.
 const LARGE: usize = 512 << 10;
-/// For so long after the start nothing is decided while a kind has not been listed: a thousand databases take seconds.
+/// The longest time after the start in which nothing is decided while a kind has not been listed. The lists of a
+/// thousand databases take seconds.
 const LISTING: Duration = Duration::from_secs(30);
-/// How many objects are asked for at a time. A StatefulSet has some 20 KB with its `managedFields`.
+/// The number of objects that a page of a list asks for. A StatefulSet has some 20 KB with its `managedFields`.
 const PAGE: u32 = 100;
-
-impl Default for Caches {
-    fn default() -> Self {
-        Self {
-            databases: Cache::new("ClusteredDatabase", itself, always)
-                .pruning(prune::database)
-                .up_to(LARGE),
-            service_accounts: Cache::new("ServiceAccount", |object| child(object, "ServiceAccount"), always)
-                .pruning(prune::service_account),
-            roles: Cache::new("Role", |object| child(object, "Role"), always).pruning(prune::role),
-            role_bindings: Cache::new("RoleBinding", |object| child(object, "RoleBinding"), always)
-                .pruning(prune::role_binding),
-            secrets: Cache::new("Secret", |object| child(object, "Secret"), always).pruning(prune::secret),
-            services: Cache::new("Service", |object| child(object, "Service"), always).pruning(prune::service),
-            endpoint_slices: Cache::new("EndpointSlice", |object| child(object, "EndpointSlice"), route_changes)
-                .pruning(prune::endpoint_slice),
-            leases: Cache::new("Lease", |object| child(object, "Lease"), lease_changes).pruning(prune::lease),
-            budgets: Cache::new(
-                "PodDisruptionBudget",
-                |object| child(object, "PodDisruptionBudget"),
-                always,
-            )
-            .pruning(prune::budget),
-            network_policies: Cache::new("NetworkPolicy", |object| child(object, "NetworkPolicy"), always)
-                .pruning(prune::network_policy),
-            stateful_sets: Cache::new("StatefulSet", |object| child(object, "StatefulSet"), always)
-                .pruning(prune::stateful_set)
-                .up_to(LARGE),
-            pods: Cache::new("Pod", member, always).pruning(prune::pod),
-            claims: Cache::new("PersistentVolumeClaim", claimed, always).pruning(prune::claim),
-            operations: Cache::new(OPERATION, operation, always).pruning(prune::operation),
-            storage_classes: Cache::new(STORAGE_CLASS, |_| Some(Key::all()), always).pruning(prune::storage_class),
-            nodes: Cache::new(NODE, |_| Some(Key::all()), takes_pods_changes).pruning(prune::node),
-            listed: Notify::new(),
-            waiting: Mutex::default(),
-            made: Instant::now(),
-        }
-    }
-}
 
 /// What a watch tells: the databases that an event concerns, or that the watch failed.
 pub trait Report: Send + Sync + 'static {
-    /// Something of this database changed.
+    /// An object of this database has changed.
     fn touched(&self, key: Key);
-    /// The watch of this kind failed; it goes on by itself, after a while.
+    /// The watch of this kind failed. It is retried after a while.
     fn failed(&self, kind: &'static str, error: &watcher::Error);
-    /// This object cannot be read, and could before, or for another reason: its database alone waits until that changes.
+    /// This object has become unreadable, or is unreadable for another reason than before. Only its own database waits
+    /// until that changes.
     fn unreadable(&self, kind: &'static str, object: &Unreadable);
 }
 
 impl Caches {
-    /// Watches everything in `namespace` (everywhere if `None`), for ever.
-    pub fn watch<R: Report>(
+    /// Follows one kind of ours, for ever. `settle` gets what an event concerns, and whether it ends the first list.
+    fn follow_ours<K: Kept + Resource<DynamicType = ()>, R: Report>(
         self: &Arc<Self>,
-        client: &Client,
-        namespace: Option<&str>,
+        api: Api<Guarded<K>>,
         report: &Arc<R>,
-    ) -> JoinSet<()> {
-        let mut tasks = JoinSet::new();
-        let all = watcher::Config::default().page_size(PAGE);
-        let ours = all.clone().labels(LABEL_CLUSTER);
-        macro_rules! watch {
-            ($field:ident, $api:expr, $config:expr) => {
-                let (caches, report) = (Arc::clone(self), Arc::clone(report));
-                let stream = watcher($api, $config).default_backoff();
-                tasks.spawn(async move {
-                    let exists = |key: &Key| *key == Key::all() || caches.databases.has(key);
-                    caches.databases_listed().await;
-                    feed(stream, &caches.$field, &*report, exists, |_, _| ()).await;
-                });
-            };
-        }
-        watch!(service_accounts, scoped(client, namespace), ours.clone());
-        watch!(roles, scoped(client, namespace), ours.clone());
-        watch!(role_bindings, scoped(client, namespace), ours.clone());
-        // By its type this asks for metadata only: no content of a Secret comes by a watch.
-        watch!(secrets, scoped(client, namespace), ours.clone());
-        watch!(services, scoped(client, namespace), ours.clone());
-        watch!(endpoint_slices, scoped(client, namespace), ours.clone());
-        watch!(leases, scoped(client, namespace), ours.clone());
-        watch!(budgets, scoped(client, namespace), ours.clone());
-        watch!(network_policies, scoped(client, namespace), ours.clone());
-        watch!(stateful_sets, scoped(client, namespace), ours.clone());
-        watch!(pods, scoped(client, namespace), ours);
-        watch!(claims, scoped(client, namespace), all.clone());
-        watch!(storage_classes, Api::all(client.clone()), all.clone());
-        watch!(nodes, Api::all(client.clone()), all.clone());
-        let (caches, reporter) = (Arc::clone(self), Arc::clone(report));
-        let stream = watcher(scoped(client, namespace), all.clone()).default_backoff();
-        tasks.spawn(async move {
-            let settle = |concerned: &[Key], _: bool| {
-                let databases = concerned.iter().flat_map(|key| caches.note_operation(key));
-                databases.for_each(|database| reporter.touched(database));
-            };
-            feed(stream, &caches.operations, &*reporter, |_| true, settle).await;
-        });
-        let (caches, reporter) = (Arc::clone(self), Arc::clone(report));
-        let stream = watcher(scoped(client, namespace), all).default_backoff();
-        tasks.spawn(async move {
+        cache: fn(&Self) -> &Cache<K>,
+        settle: fn(&Self, &[Key], bool) -> Vec<Key>,
+    ) -> impl Future<Output = ()> + Send + use<K, R> {
+        let (caches, report) = (Arc::clone(self), Arc::clone(report));
+        let stream = watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff();
+        async move {
             let settle = |concerned: &[Key], first: bool| {
-                let waiting = concerned.iter().flat_map(|key| caches.waiting_for(key));
-                waiting.for_each(|operation| reporter.touched(operation));
-                let gone = concerned.iter().filter(|key| !caches.databases.has(key));
-                gone.for_each(|key| caches.forget_contents(key));
-                if first {
-                    caches.listed.notify_waiters();
-                }
+                let others = settle(&caches, concerned, first);
+                others.into_iter().for_each(|key| report.touched(key));
             };
-            // That a database is gone has to be looked at, too.
-            feed(stream, &caches.databases, &*reporter, |_| true, settle).await;
-        });
-        tasks
+            // That one is gone has to be looked at, too.
+            feed(stream, cache(&caches), &*report, |_| true, settle).await;
+        }
     }
 
-    /// Returns when the resources have been listed.
+    fn database_changed(&self, concerned: &[Key], first: bool) -> Vec<Key> {
+        let gone = concerned.iter().filter(|key| !self.databases.has(key));
+        gone.for_each(|key| self.forget_contents(key));
+        if first {
+            self.listed.notify_waiters();
+        }
+        concerned.iter().flat_map(|key| self.waiting_for(key)).collect()
+    }
+
+    fn asking_changed(&self, concerned: &[Key], _first: bool) -> Vec<Key> {
+        concerned.iter().flat_map(|key| self.note_asking(key)).collect()
+    }
+
+    /// Waits until the resources have been listed.
     async fn databases_listed(&self) {
         loop {
             let listed = self.listed.notified();
             tokio::pin!(listed);
-            // From here on it is not missed.
+            // From now on the signal cannot be missed.
             listed.as_mut().enable();
             if self.are_ready() {
                 return;
@@ -219,153 +260,172 @@ impl Caches {
         }
     }
 
+    /// Follows one kind, for ever: what it shows of databases that exist is reported.
+    fn follow<K: Kept + Resource<DynamicType = ()>, R: Report>(
+        self: &Arc<Self>,
+        api: Api<Guarded<K>>,
+        select: Select,
+        report: &Arc<R>,
+        cache: fn(&Self) -> &Cache<K>,
+    ) -> impl Future<Output = ()> + Send + use<K, R> {
+        let (caches, report) = (Arc::clone(self), Arc::clone(report));
+        let mut config = watcher::Config::default().page_size(PAGE);
+        if select == Select::Labelled {
+            config = config.labels(LABEL_CLUSTER);
+        }
+        let stream = watcher(api, config).default_backoff();
+        async move {
+            let exists = |key: &Key| *key == Key::all() || caches.databases.has(key);
+            caches.databases_listed().await;
+            feed(stream, cache(&caches), &*report, exists, |_, _| ()).await;
+        }
+    }
+
+    /// The cache of the objects of one database that have this kind.
+    pub fn of_kind(&self, kind: &str) -> Option<&dyn AnyCache> {
+        self.of_databases().find(|cache| cache.kind() == kind)
+    }
+
     /// All that a decision looks at has been listed; or something cannot be listed, and databases are told that they wait for it.
     pub fn are_complete(&self) -> bool {
-        macro_rules! each {
-            ($($field:ident),*) => {
-                $(self.$field.is_listed())&&*
-            };
-        }
-        let listed = of_databases!(each, databases, operations);
-        listed || self.made.elapsed() > LISTING
+        let is_listed = self.of_ours().chain(self.of_databases()).all(AnyCache::is_listed);
+        is_listed || self.made.elapsed() > LISTING
     }
 
-    /// Forgets what the objects of a database hold that does not exist.
+    /// Forgets the content of the objects of a database that does not exist.
     fn forget_contents(&self, key: &Key) {
-        macro_rules! each {
-            ($($field:ident),*) => {
-                $(self.$field.forget_contents(key);)*
-            };
-        }
-        of_databases!(each);
+        self.of_databases().for_each(|cache| cache.forget_contents(key));
     }
 
-    /// Reads what the watches have shown of a database before it existed, since nothing of it was kept then.
-    ///
-    /// # Errors
-    /// When one of these objects cannot be asked for.
-    pub async fn read_not_kept(&self, key: &Key, requests: &Requests) -> Result<(), Refused> {
-        macro_rules! each {
-            ($($field:ident),*) => {
-                $(read_not_kept(&self.$field, key, requests).await?;)*
-            };
-        }
-        of_databases!(each);
-        Ok(())
-    }
-
-    /// What is told of every cache.
+    /// The health of every cache.
     pub fn health(&self) -> Vec<CacheHealth> {
-        macro_rules! each {
-            ($($field:ident),*) => {
-                vec![$(CacheHealth {
-                    kind: self.$field.kind,
-                    silence: self.$field.silence(),
-                    stale_events: self.$field.stale_events(),
-                    unreadable: self.$field.count_unreadable(),
-                }),*]
-            };
-        }
-        let mut all = of_databases!(each, databases);
-        all.extend(each!(operations, storage_classes, nodes));
-        all
+        let all = self.of_ours().chain(self.of_databases()).chain(self.of_all());
+        all.map(CacheHealth::of).collect()
     }
 
-    /// How many bytes are kept of the objects of one database, by kind.
+    /// The bytes that are kept of the objects of one database, by kind.
     pub fn bytes(&self, key: &Key) -> Vec<(&'static str, usize)> {
-        macro_rules! each {
-            ($($field:ident),*) => {
-                vec![$((self.$field.kind, self.$field.bytes(key))),*]
-            };
-        }
-        of_databases!(each, databases)
+        let database: [&dyn AnyCache; 1] = [&self.databases];
+        let all = self.of_databases().chain(database);
+        all.map(|cache| (cache.kind(), cache.bytes(key))).collect()
     }
 
-    /// The objects of one database that cannot be read.
+    /// The unreadable objects of one database.
     pub fn unreadable(&self, key: &Key) -> Vec<machine::cluster::Unreadable> {
         let mut found = Vec::new();
-        macro_rules! each {
-            ($($field:ident),*) => {
-                $(for object in self.$field.unreadable(key) {
-                    let name = object.metadata.name.as_deref().unwrap_or_default();
-                    let object_name = format!("{} {name}", self.$field.kind);
-                    found.push(machine::cluster::Unreadable { object: object_name, why: object.why.clone() });
-                })*
-            };
+        for cache in self.of_databases() {
+            for object in cache.unreadable(key) {
+                let name = object.metadata.name.as_deref().unwrap_or_default();
+                found.push(machine::cluster::Unreadable {
+                    object: format!("{} {name}", cache.kind()),
+                    why: object.why.clone(),
+                });
+            }
         }
-        of_databases!(each);
         found
     }
 
-    /// Notes whether an operation has not ended; returns the databases that this may concern.
-    pub fn note_operation(&self, key: &Key) -> Vec<Key> {
-        let found = self.operations.get(key, &key.name).flatten();
-        let open = found.as_ref().filter(|found| !has_ended(found));
-        let database = open.map(|open| Key::database(&*key.namespace, &*open.spec.cluster_ref.name));
+    /// The database that an operation or a backup asks, as long as that has not ended.
+    fn asked(&self, key: &Key) -> Option<Key> {
+        let (cluster, phase) = match key.kind {
+            Kind::Database => return None,
+            Kind::Operation => {
+                let found = self.operations.get(key, &key.name)??;
+                let phase = found.status.as_ref().and_then(|status| status.phase);
+                (found.spec.cluster_ref.name.clone(), phase)
+            }
+            Kind::Backup => {
+                let found = self.backups.get(key, &key.name)??;
+                let phase = found.status.as_ref().and_then(|status| status.operation.phase);
+                (found.spec.cluster_ref.name.clone(), phase)
+            }
+        };
+        let has_ended = phase.is_some_and(OperationPhase::is_final);
+        (!has_ended).then(|| Key::database(&*key.namespace, cluster))
+    }
+
+    /// Notes whether an operation or a backup has ended. Returns the databases that this may concern.
+    pub fn note_asking(&self, key: &Key) -> Vec<Key> {
+        let database = self.asked(key);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut concerned: Vec<Key> = Vec::new();
-        waiting.retain(|of, names| {
-            if of.namespace == key.namespace && database.as_ref() != Some(of) && names.remove(&key.name) {
+        waiting.retain(|of, keys| {
+            if of.namespace == key.namespace && database.as_ref() != Some(of) && keys.remove(key) {
                 concerned.push(of.clone());
             }
-            !names.is_empty()
+            !keys.is_empty()
         });
         if let Some(database) = database {
-            waiting.entry(database.clone()).or_default().insert(key.name.clone());
+            waiting.entry(database.clone()).or_default().insert(key.clone());
             concerned.push(database);
         }
         concerned
     }
 
-    /// The operations of a database that have not ended.
+    /// The operations and backups of a database that have not ended.
     pub fn waiting_for(&self, database: &Key) -> Vec<Key> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let names = waiting.get(database).into_iter().flatten();
-        names
-            .map(|name| Key::operation(&*database.namespace, &**name))
-            .collect()
+        waiting.get(database).into_iter().flatten().cloned().collect()
     }
 
     /// What the operations of a database ask it for: `None` if that cannot be known now.
-    pub fn request(&self, database: &Key, noted: Option<&SwitchoverRequest>) -> Option<Option<Candidate>> {
+    pub fn request(&self, database: &Key, noted: Option<&NotedRequest>) -> Option<Option<Candidate>> {
         if !self.operations.is_listed() {
             return None;
         }
         let keys = self.waiting_for(database);
         let open = keys.iter().filter_map(|key| {
             let found = self.operations.get(key, &key.name)??;
-            let status = found.status.clone().unwrap_or_default();
-            let going = found.metadata.deletion_timestamp.is_some();
-            let created = found.creation_timestamp().as_ref().map(crate::observe::time);
-            let is_open = !going && machine::operation::is_open(&found.spec, &status);
-            is_open.then(|| {
-                Some(Candidate {
-                    name: key.name.clone(),
-                    created: created.unwrap_or_default(),
-                    request: machine::operation::request(&found.spec, &found.uid()?)?,
-                })
-            })?
+            let is_open = machine::operation::is_open(&found.spec, &found.status.clone().unwrap_or_default());
+            let request = Request::new(&found.spec, &found.uid()?)?;
+            is_open.then(|| candidate(&*found, request))?
         });
         Some(machine::operation::next(open, noted))
     }
 
-    /// The resources have been listed: there is something to decide about.
+    /// The backup of a database that its primary is to take: `None` if that cannot be known now. `asked` is the UID of the one that it
+    /// was asked for last.
+    pub fn backup(&self, database: &Key, asked: Option<&str>) -> Option<Option<Candidate<String>>> {
+        if !self.backups.is_listed() {
+            return None;
+        }
+        let keys = self.waiting_for(database);
+        let open = keys.iter().filter_map(|key| {
+            let found = self.backups.get(key, &key.name)??;
+            let is_open = machine::backup::is_open(&found.spec, &found.status.clone().unwrap_or_default());
+            is_open.then(|| candidate(&*found, found.uid()?))?
+        });
+        Some(machine::backup::next(open, asked))
+    }
+
+    /// True if the resources have been listed, so that decisions can be made.
     pub fn are_ready(&self) -> bool {
         self.databases.is_listed()
     }
 }
 
-/// See [`Caches::health`].
+/// The health of one cache.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheHealth {
     /// The kind.
     pub kind: &'static str,
-    /// How long ago its watch last reported anything.
+    /// The time since its watch last reported anything.
     pub silence: Duration,
-    /// How many events were older than our own writes.
+    /// The number of events that were older than the operator's own writes.
     pub stale_events: u64,
-    /// How many of its objects cannot be read.
+    /// The number of its unreadable objects.
     pub unreadable: usize,
+}
+
+impl CacheHealth {
+    fn of(cache: &dyn AnyCache) -> Self {
+        Self {
+            kind: cache.kind(),
+            silence: cache.silence(),
+            stale_events: cache.stale_events(),
+            unreadable: cache.count_unreadable(),
+        }
+    }
 }
 
 fn scoped<K>(client: &Client, namespace: Option<&str>) -> Api<K>
@@ -378,9 +438,9 @@ where
     }
 }
 
-/// Takes in what a watch tells, for ever. Only databases that `exists` knows are reported, and only their objects are kept.
-/// `settle` is called after each event, before anything is reported: with the databases that it concerns, and whether it ends the
-/// first list.
+/// Takes the events of a watch, for ever. It reports only databases that `exists` knows, and keeps the content of their
+/// objects only. After each event, and before anything is reported, `settle` is called with the databases that the
+/// event concerns, and whether it ends the first list.
 async fn feed<K: Kept>(
     stream: impl futures::Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
     cache: &Cache<K>,
@@ -413,7 +473,7 @@ async fn feed<K: Kept>(
                     report.unreadable(cache.kind, &object);
                 }
                 if first {
-                    // What was unknown so far is known now, for every database.
+                    // The kind was unknown so far, for every database.
                     report.touched(Key::all());
                 }
             }
@@ -429,11 +489,11 @@ async fn feed<K: Kept>(
 
 async fn read_not_kept<K>(cache: &Cache<K>, key: &Key, requests: &Requests) -> Result<(), Refused>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Kept + std::fmt::Debug,
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Kept,
 {
     for (name, uid) in cache.not_kept(key) {
         let api: Api<Guarded<K>> = Api::namespaced(requests.client().clone(), &key.namespace);
-        // What the operator watches it may list; it may not read each kind by name.
+        // The operator may list the kinds that it watches; it may not read each of them by name.
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         match requests.limited(api.list(&named)).await?.items.pop() {
             Some(object) => cache.put_guarded(object),
@@ -443,25 +503,28 @@ where
     Ok(())
 }
 
+const DATABASE: &str = "ClusteredDatabase";
 const STORAGE_CLASS: &str = "StorageClass";
 const NODE: &str = "Node";
 const OPERATION: &str = "ClusteredDatabaseOperation";
+const BACKUP: &str = "DatabaseBackup";
 
-/// What is not known without a kind that the operator can do without, or `None` if it cannot: an operator for one
+/// The facts that are unknown without this kind; `None` if the operator cannot do without it. An operator for one
 /// namespace may have no rights beyond it.
 pub fn unread(kind: &str) -> Option<&'static str> {
     match kind {
         STORAGE_CLASS => Some("whether one is missing, and whether volumes can grow, is not known"),
         OPERATION => Some("what operations ask for is not known, and none is done: is its definition installed?"),
+        BACKUP => Some("which backups are to be taken is not known: is its definition installed?"),
         NODE => Some("which are drained is not known, and no primary is moved away from them"),
         _ => None,
     }
 }
 
-/// How often it is tried whether it may be read now.
+/// The pause between attempts to read a kind that was forbidden.
 const FORBIDDEN_PAUSE: Duration = Duration::from_secs(60);
 
-/// The API server does not let us read this kind, or does not have it.
+/// True if the API server does not allow this kind to be read, or does not have it.
 pub fn is_forbidden(error: &watcher::Error) -> bool {
     let (watcher::Error::InitialListFailed(kube::Error::Api(status))
     | watcher::Error::WatchStartFailed(kube::Error::Api(status))
@@ -472,20 +535,30 @@ pub fn is_forbidden(error: &watcher::Error) -> bool {
     status.is_forbidden() || status.is_not_found()
 }
 
-fn itself(metadata: &ObjectMeta) -> Option<Key> {
+fn itself(metadata: &ObjectMeta, _: &str) -> Option<Key> {
     Some(Key::database(metadata.namespace.clone()?, metadata.name.clone()?))
 }
 
-fn operation(metadata: &ObjectMeta) -> Option<Key> {
+fn operation(metadata: &ObjectMeta, _: &str) -> Option<Key> {
     Some(Key::operation(metadata.namespace.clone()?, metadata.name.clone()?))
 }
 
-fn has_ended(operation: &ClusteredDatabaseOperation) -> bool {
-    let phase = operation.status.as_ref().and_then(|status| status.phase);
-    phase.is_some_and(OperationPhase::is_final)
+fn backup(metadata: &ObjectMeta, _: &str) -> Option<Key> {
+    Some(Key::backup(metadata.namespace.clone()?, metadata.name.clone()?))
 }
 
-/// The database whose label an object has.
+/// One that may be next; `None` if it is being deleted.
+fn candidate<K: ResourceExt, R>(object: &K, request: R) -> Option<Candidate<R>> {
+    let created = object.creation_timestamp().as_ref().map(crate::observe::time);
+    let going = object.meta().deletion_timestamp.is_some();
+    (!going).then(|| Candidate {
+        name: object.name_any(),
+        created: created.unwrap_or_default(),
+        request,
+    })
+}
+
+/// The database that an object's label names.
 fn labelled(metadata: &ObjectMeta) -> Option<Key> {
     Some(Key::database(
         metadata.namespace.clone()?,
@@ -494,24 +567,23 @@ fn labelled(metadata: &ObjectMeta) -> Option<Key> {
 }
 
 /// The database of an object that is made once, by label and name: one of another name is never looked at.
-fn child(metadata: &ObjectMeta, kind: &str) -> Option<Key> {
+fn owned(metadata: &ObjectMeta, kind: &str) -> Option<Key> {
     let name = metadata.name.as_deref()?;
     let key = labelled(metadata)?;
     let suffix = name.strip_prefix(&*key.name)?;
-    let mut children = ChildKind::ALL.into_iter();
-    let is_child = children.any(|child| child.kind() == kind && child.suffix() == suffix);
-    is_child.then_some(key)
+    let is_owned = OWNED.iter().any(|owned| owned.kind == kind && owned.suffix == suffix);
+    is_owned.then_some(key)
 }
 
 /// The database of a member's pod, by label and name.
-fn member(metadata: &ObjectMeta) -> Option<Key> {
+fn member(metadata: &ObjectMeta, _: &str) -> Option<Key> {
     let key = labelled(metadata)?;
     Names::new(&*key.name).ordinal(metadata.name.as_deref()?)?;
     Some(key)
 }
 
 /// The database that a claim of this name is for: `data-<database>-<ordinal>`.
-fn claimed(claim: &ObjectMeta) -> Option<Key> {
+fn claimed(claim: &ObjectMeta, _: &str) -> Option<Key> {
     let name = claim.name.as_deref()?;
     let (volume, pod) = name.split_once('-')?;
     let (database, ordinal) = pod.rsplit_once('-')?;
@@ -535,7 +607,8 @@ fn metadata_changes<K: Resource>(old: &K, new: &K) -> bool {
         || old.uid != new.uid
 }
 
-/// Renewals and WAL positions change all the time and decide nothing here.
+/// True if more than renewal and WAL positions has changed: these change all the time, and the operator decides nothing
+/// by them.
 fn lease_changes(old: &Lease, new: &Lease) -> bool {
     let told = |lease: &Lease| {
         let mut annotations = lease.metadata.annotations.clone().unwrap_or_default();
@@ -546,12 +619,13 @@ fn lease_changes(old: &Lease, new: &Lease) -> bool {
     metadata_changes(old, new) || told(old) != told(new)
 }
 
-/// Kubelets report all the time; what decisions look at changes when a node is drained.
+/// True if the node has begun or ceased to take pods. Kubelets report all the time, but decisions only ask for this.
 fn takes_pods_changes(old: &Node, new: &Node) -> bool {
     takes_pods(old) != takes_pods(new)
 }
 
-/// Taints by which a node is emptied: `kubectl cordon`, the cluster autoscaler, Karpenter (two generations of it).
+/// Taints of a node that is being drained: by `kubectl cordon`, the cluster autoscaler, or Karpenter (two generations
+/// of it).
 const DRAIN_TAINTS: [&str; 4] = [
     "node.kubernetes.io/unschedulable",
     "ToBeDeletedByClusterAutoscaler",
@@ -559,7 +633,7 @@ const DRAIN_TAINTS: [&str; 4] = [
     "karpenter.sh/disruption",
 ];
 
-/// New pods may come to this node: it is not being emptied.
+/// True if new pods may be placed on this node, because it is not being drained.
 pub fn takes_pods(node: &Node) -> bool {
     let Some(spec) = &node.spec else { return true };
     let mut taints = spec.taints.iter().flatten();

@@ -52,6 +52,9 @@ pub enum CertificateError {
 }
 
 /// A new certificate authority for the database.
+///
+/// # Errors
+/// Fails with [`CertificateError::Make`] if no key or certificate can be made.
 pub fn authority(subject: &Subject<'_>, now: DateTime<Utc>) -> Result<Pair, CertificateError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let mut params = params(&format!("{} authority", subject.names.cluster()), AUTHORITY_YEARS, now);
@@ -65,6 +68,10 @@ pub fn authority(subject: &Subject<'_>, now: DateTime<Utc>) -> Result<Pair, Cert
 }
 
 /// The certificate that all agents of the database share: PostgreSQL's server certificate, and both ends of the peer API.
+///
+/// # Errors
+/// Fails with [`CertificateError::Make`] if no key or certificate can be made. Also fails if `authority` cannot be
+/// read.
 pub fn agents(subject: &Subject<'_>, authority: &Pair, now: DateTime<Utc>) -> Result<Pair, CertificateError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let common_name = format!("{}-agent", subject.names.cluster());
@@ -79,6 +86,10 @@ pub fn agents(subject: &Subject<'_>, authority: &Pair, now: DateTime<Utc>) -> Re
 }
 
 /// Signs a member's public key (SubjectPublicKeyInfo, DER, base64) as its replication certificate; PEM.
+///
+/// # Errors
+/// Fails with [`CertificateError::PublicKey`] if the key is not understood or is of another algorithm. Also fails if
+/// `authority` cannot be read.
 pub fn member(
     member: &MemberId,
     public_key: &str,

@@ -21,6 +21,9 @@ pub struct NoRandomness;
 
 impl Password {
     /// A fresh one, from the operating system's random numbers.
+    ///
+    /// # Errors
+    /// Fails if the operating system gives no random numbers.
     pub fn generate() -> Result<Self, NoRandomness> {
         let random = SystemRandom::new();
         let mut text = String::with_capacity(PASSWORD_LENGTH);
@@ -51,22 +54,31 @@ impl std::fmt::Debug for Password {
 
 /// The content of the application's Secret.
 pub fn application(subject: &Subject<'_>, password: &Password) -> BTreeMap<String, String> {
-    let initdb = &subject.db.spec.bootstrap.initdb;
+    let initdb = subject.db.spec.initdb();
     let port = subject.db.spec.postgres.port;
     let host = format!("{}.{}.svc", subject.names.rw(), subject.namespace);
-    let (user, database, secret) = (encode(&initdb.owner), encode(&initdb.database), encode(&password.0));
+    let (user, database, secret) = (encode(initdb.owner()), encode(&initdb.database), encode(&password.0));
+    let uri = format!("postgresql://{user}:{secret}@{host}:{port}/{database}");
+    let jdbc = format!("jdbc:postgresql://{host}:{port}/{database}?user={user}&password={secret}");
+    // Where the documentation says that an application mounts the Secret.
+    let verified = format!(
+        "sslmode=verify-full&sslrootcert=/etc/{}/ca.crt",
+        subject.names.app_secret()
+    );
     BTreeMap::from(
         [
-            ("uri", format!("postgresql://{user}:{secret}@{host}:{port}/{database}")),
-            (
-                "jdbc-uri",
-                format!("jdbc:postgresql://{host}:{port}/{database}?user={user}&password={secret}"),
-            ),
+            ("uri-verify-full", format!("{uri}?{verified}")),
+            ("jdbc-uri-verify-full", format!("{jdbc}&{verified}")),
+            ("uri", uri),
+            ("jdbc-uri", jdbc),
+            ("type", "postgresql".to_owned()),
+            ("provider", "clustereddatabase".to_owned()),
             ("host", host),
             ("port", port.to_string()),
+            ("database", initdb.database.clone()),
             ("dbname", initdb.database.clone()),
-            ("user", initdb.owner.clone()),
-            ("username", initdb.owner.clone()),
+            ("user", initdb.owner().to_owned()),
+            ("username", initdb.owner().to_owned()),
             ("password", password.0.clone()),
         ]
         .map(|(key, value)| (key.to_owned(), value)),
@@ -90,6 +102,7 @@ fn encode(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::builders::fixture::{database, smallest};
+    use crate::builders::secrets::app;
     use crate::config::Config;
 
     #[test]
@@ -104,7 +117,7 @@ mod tests {
     #[test]
     fn uris_hold_any_password() {
         let db = database(serde_json::json!({
-            "storage": {"size": "1Gi"}, "bootstrap": {"initdb": {"owner": "o'w ner", "database": "däta"}},
+            "storage": {"data": {"size": "1Gi"}}, "bootstrap": {"initdb": {"owner": "o'w ner", "database": "däta"}},
         }));
         let config = Config::default();
         let secret = application(
@@ -125,15 +138,23 @@ mod tests {
     #[test]
     fn all_keys_are_there() {
         let (db, config) = (smallest(), Config::default());
-        let secret = application(&Subject::new(&db, &config).unwrap(), &Password::chosen("x".to_owned()));
-        let keys: Vec<_> = secret.keys().map(String::as_str).collect();
+        let subject = Subject::new(&db, &config).unwrap();
+        let secret = app(&subject, &Password::chosen("x".to_owned()), "PEM");
+        assert_eq!(secret.type_.as_deref(), Some("servicebinding.io/postgresql"));
+        let data = secret.data.unwrap();
+        let keys: Vec<_> = data.keys().map(String::as_str).collect();
         assert_eq!(keys, crate::builders::secrets::APPLICATION_KEYS);
-        assert_eq!(
-            keys,
-            [
-                "dbname", "host", "jdbc-uri", "password", "port", "uri", "user", "username"
-            ]
-        );
-        assert_eq!(secret["uri"], "postgresql://app:x@db-rw.ns.svc:5432/app");
+        for (key, text) in [
+            ("ca.crt", "PEM"),
+            ("type", "postgresql"),
+            ("database", "app"),
+            ("uri", "postgresql://app:x@db-rw.ns.svc:5432/app"),
+            (
+                "uri-verify-full",
+                "postgresql://app:x@db-rw.ns.svc:5432/app?sslmode=verify-full&sslrootcert=/etc/db-app/ca.crt",
+            ),
+        ] {
+            assert_eq!(data[key].0, text.as_bytes());
+        }
     }
 }

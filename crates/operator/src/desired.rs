@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::names::{ANNOTATION_APPLIED, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION};
 use api::status::GrantedStorage;
 use k8s_openapi::Resource;
-use machine::cluster::{ChildKind, WalVolumes, is_wanted};
+use machine::cluster::{OwnedObject, WalVolumes, is_wanted};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -42,8 +42,10 @@ pub struct Wants {
     pub image: String,
     /// See [`machine::cluster::Wanted::default_image`].
     pub default_image: String,
+    /// See [`machine::cluster::Wanted::restarted_by`].
+    pub restarted_by: Option<String>,
     /// [`Desired::hash`] of each object. What is wanted of it is made anew when it is compared or applied.
-    pub hashes: BTreeMap<ChildKind, Option<String>>,
+    pub hashes: BTreeMap<OwnedObject, Option<String>>,
     /// The revisions of its pods.
     pub revisions: Revisions,
 }
@@ -65,6 +67,7 @@ impl Wants {
             granted: subject.granted(),
             image: subject.image(),
             default_image: subject.default_image(),
+            restarted_by: subject.restarted_by().map(str::to_owned),
             hashes: all(subject)
                 .into_iter()
                 .map(|(kind, desired)| (kind, desired.hash))
@@ -89,30 +92,22 @@ pub struct Revisions {
     pub bare: String,
 }
 
-/// What every child of the subject should be. Pure; the same until the spec, `status.memo.granted` or the operator's
-/// configuration changes.
-pub fn all(subject: &Subject<'_>) -> BTreeMap<ChildKind, Desired> {
-    ChildKind::ALL
+/// What every child of the subject should be. Pure; the same until the spec, what the status remembers for
+/// it (`memo.granted`, `memo.image`, `memo.restartedBy`) or the operator's configuration changes.
+pub fn all(subject: &Subject<'_>) -> BTreeMap<OwnedObject, Desired> {
+    OwnedObject::ALL
         .into_iter()
         .map(|kind| (kind, desired(subject, kind)))
         .collect()
 }
 
 /// The name of a child.
-pub fn name(cluster: &str, kind: ChildKind) -> String {
+pub fn name(cluster: &str, kind: OwnedObject) -> String {
     format!("{cluster}{}", kind.suffix())
 }
 
-/// Only the metadata of this kind belongs to the operator once the object is made.
-pub const fn metadata_only(kind: ChildKind) -> bool {
-    matches!(
-        kind,
-        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret | ChildKind::EndpointSlice | ChildKind::Lease
-    )
-}
-
 /// The body of a server-side apply: the content with its hash as annotation, and this number of members.
-pub fn applied(desired: &Desired, kind: ChildKind, replicas: Option<u32>) -> Value {
+pub fn applied(desired: &Desired, kind: OwnedObject, replicas: Option<u32>) -> Value {
     let mut body = desired.content.clone();
     if let Some(hash) = &desired.hash {
         let metadata = &mut body["metadata"];
@@ -121,33 +116,34 @@ pub fn applied(desired: &Desired, kind: ChildKind, replicas: Option<u32>) -> Val
         }
         metadata["annotations"][ANNOTATION_APPLIED] = json!(hash);
     }
-    if let (ChildKind::StatefulSet, Some(replicas)) = (kind, replicas) {
+    if let (OwnedObject::StatefulSet, Some(replicas)) = (kind, replicas) {
         body["spec"]["replicas"] = json!(replicas);
     }
     body
 }
 
 /// What one child of the subject should be.
-pub fn desired(subject: &Subject<'_>, kind: ChildKind) -> Desired {
+pub fn desired(subject: &Subject<'_>, kind: OwnedObject) -> Desired {
     let content = match kind {
-        ChildKind::ServiceAccount => object(&service_account::service_account(subject)),
-        ChildKind::Role => object(&role::role(subject)),
-        ChildKind::RoleBinding => object(&role::role_binding(subject)),
-        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => {
-            json!({"metadata": subject.meta(name(subject.names.cluster(), kind))})
+        OwnedObject::ServiceAccount => object(&service_account::service_account(subject)),
+        OwnedObject::Role => object(&role::role(subject)),
+        OwnedObject::RoleBinding => object(&role::role_binding(subject)),
+        OwnedObject::CaSecret | OwnedObject::AppSecret => {
+            json!({"metadata": subject.kept_meta(name(subject.names.cluster(), kind))})
         }
-        ChildKind::HeadlessService => object(&services::headless(subject)),
-        ChildKind::RwService => object(&services::rw(subject)),
-        ChildKind::RoService => object(&services::ro(subject)),
-        ChildKind::RService => object(&services::r(subject)),
-        ChildKind::EndpointSlice => json!({"metadata": endpoint_slice::endpoint_slice(subject).metadata}),
-        ChildKind::Lease => json!({"metadata": lease::lease(subject).metadata}),
-        ChildKind::PodDisruptionBudget => object(&budget::replicas(subject)),
-        ChildKind::PrimaryBudget => object(&budget::primary(subject)),
-        ChildKind::NetworkPolicy => object(&network_policy::network_policy(subject)),
-        ChildKind::StatefulSet => without_replicas(object(&stateful_set::stateful_set(subject, ANY_NUMBER))),
+        OwnedObject::TlsSecret => json!({"metadata": subject.meta(name(subject.names.cluster(), kind))}),
+        OwnedObject::HeadlessService => object(&services::headless(subject)),
+        OwnedObject::RwService => object(&services::rw(subject)),
+        OwnedObject::RoService => object(&services::ro(subject)),
+        OwnedObject::RService => object(&services::r(subject)),
+        OwnedObject::EndpointSlice => json!({"metadata": endpoint_slice::endpoint_slice(subject).metadata}),
+        OwnedObject::Lease => json!({"metadata": lease::lease(subject).metadata}),
+        OwnedObject::PodDisruptionBudget => object(&budget::replicas(subject)),
+        OwnedObject::PrimaryBudget => object(&budget::primary(subject)),
+        OwnedObject::NetworkPolicy => object(&network_policy::network_policy(subject)),
+        OwnedObject::StatefulSet => without_replicas(object(&stateful_set::stateful_set(subject, ANY_NUMBER))),
     };
-    let hash = (!metadata_only(kind) && is_wanted(&subject.db.spec, kind)).then(|| hash(&content));
+    let hash = (!kind.owned().is_metadata_only && is_wanted(&subject.db.spec, kind)).then(|| hash(&content));
     Desired {
         name: name(subject.names.cluster(), kind),
         content,

@@ -1,6 +1,7 @@
 //! Whether an object is as it should be: the desired content must be contained in the live one. What the API server
 //! adds by itself, and how it writes quantities, is no difference.
 
+use api::names::OWN_KEYS;
 use api::quantity::Quantity;
 use serde::Serialize;
 use serde_json::Value;
@@ -17,7 +18,6 @@ const QUANTITIES: [&str; 1] = ["sizeLimit"];
 
 /// Maps whose values may be secrets, unless their names begin as the operator's own do.
 const ANNOTATIONS: &str = "annotations";
-const OWN: &str = "clustereddatabase.io/";
 
 /// A short hash of an object's content, stable over restarts: 16 hexadecimal digits.
 pub fn hash<T: Serialize>(content: &T) -> String {
@@ -79,7 +79,7 @@ impl<'a> Place<'a> {
 
     /// That this stands here; without the value, if that may be a secret of the user's.
     fn holds(&self, live: &str) -> String {
-        let annotation = self.key == ANNOTATIONS || self.parent == ANNOTATIONS && !self.key.starts_with(OWN);
+        let annotation = self.key == ANNOTATIONS || self.parent == ANNOTATIONS && !self.key.starts_with(OWN_KEYS);
         let told = if annotation && live != "null" {
             "another value"
         } else {

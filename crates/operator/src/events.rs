@@ -53,7 +53,7 @@ pub fn late(before: &ClusteredDatabase, after: &ClusteredDatabase, at: DateTime<
     Some(told.event(&after.metadata, identity))
 }
 
-/// A switchover that the user asked for has come to its end.
+/// What an operation asked for has come to its end.
 pub fn request(
     before: &ClusteredDatabase,
     after: &ClusteredDatabase,
@@ -61,17 +61,18 @@ pub fn request(
     identity: &str,
 ) -> Option<Event> {
     let ended = |db: &ClusteredDatabase| {
-        let request = db.status.as_ref()?.memo.request.clone()?;
-        Some((request.value, request.outcome?, request.message.unwrap_or_default()))
+        let noted = db.status.as_ref()?.memo.request.clone()?;
+        Some((noted.request, noted.outcome?, noted.message.unwrap_or_default()))
     };
-    let (_, outcome, note) = ended(after).filter(|ended_now| ended(before).as_ref() != Some(ended_now))?;
+    let (request, outcome, note) = ended(after).filter(|ended_now| ended(before).as_ref() != Some(ended_now))?;
+    let name = request.action.name();
     let told = Told {
         warning: outcome == RequestOutcome::GivenUp,
         reason: match outcome {
-            RequestOutcome::Done => "SwitchoverDone",
-            RequestOutcome::GivenUp => "SwitchoverGivenUp",
+            RequestOutcome::Done => &format!("{name}Done"),
+            RequestOutcome::GivenUp => &format!("{name}GivenUp"),
         },
-        action: "Switchover",
+        action: name,
         note: &note,
         at,
     };
@@ -142,7 +143,7 @@ pub fn degraded_for(db: &ClusteredDatabase, reason: Reason) -> Option<String> {
 }
 
 /// A resource that is stored in a form that this operator cannot read. The same for every look at the same version.
-pub fn unreadable(metadata: &ObjectMeta, error: &str, identity: &str) -> Event {
+pub fn unreadable(kind: &str, metadata: &ObjectMeta, error: &str, identity: &str) -> Event {
     let told = Told {
         warning: true,
         reason: "Unreadable",
@@ -153,6 +154,9 @@ pub fn unreadable(metadata: &ObjectMeta, error: &str, identity: &str) -> Event {
     let mut event = told.event(metadata, identity);
     let distinct = hash(&(&metadata.uid, &metadata.resource_version, "Unreadable"));
     event.metadata.name = Some(name(metadata, &distinct));
+    if let Some(regarding) = &mut event.regarding {
+        regarding.kind = Some(kind.to_owned());
+    }
     event
 }
 
@@ -189,7 +193,7 @@ impl Told<'_> {
                 resource_version: about.resource_version.clone(),
                 field_path: None,
             }),
-            reporting_controller: Some(format!("clustereddatabase.io/{MANAGER}")),
+            reporting_controller: Some(format!("{}{MANAGER}", api::names::OWN_KEYS)),
             reporting_instance: Some(identity.to_owned()),
             ..Event::default()
         }
@@ -255,7 +259,8 @@ mod tests {
     fn the_end_of_a_request_is_told_once() {
         let with = |outcome: Option<&str>| {
             let mut db = smallest();
-            let mut request = json!({"value": "db-1/a", "since": "2027-01-01T00:00:00Z"});
+            let action = json!({"switchover": {"to": "db-1"}});
+            let mut request = json!({"uid": "a", "action": action, "since": "2027-01-01T00:00:00Z"});
             if let Some(outcome) = outcome {
                 request["outcome"] = json!(outcome);
                 request["message"] = json!("there is no instance db-9");
@@ -299,7 +304,11 @@ mod tests {
 
     #[test]
     fn an_unreadable_version_is_told_under_one_name() {
-        let of = |error: &str| unreadable(&smallest().metadata, error, "x").metadata.name;
+        let of = |error: &str| {
+            unreadable("ClusteredDatabase", &smallest().metadata, error, "x")
+                .metadata
+                .name
+        };
         assert_eq!(of("a"), of("b"));
     }
 }

@@ -1,11 +1,10 @@
-//! Which of several operators acts: a Lease, by the same machine as the agents' ([`machine::lease`]).
+//! Which of several operators acts: a Lease of their own. [`machine::leader_lease`] decides; no agent uses that module.
 //!
-//! Leadership saves work and noise: what a former leader still sends has preconditions. A precondition sees changes of one object
-//! only, so a leader takes something away only while no other operator may lead ([`Lead`]).
+//! Leadership saves work and noise; the requests of a former leader have preconditions anyway. But a precondition
+//! covers one object only. So a leader deletes something only while no other operator may lead ([`Lead`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -13,57 +12,60 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use machine::lease::{Held, Seen, Verdict, evaluate};
+use machine::leader_lease::{Held, Seen, Verdict, evaluate};
 use machine::protocol::Epoch;
 use machine::timing::{BootTime, Timing};
+use machine::units::Millis;
 use tokio::sync::watch;
 
 /// Name of the Lease.
 pub const LEASE: &str = "clustereddatabase-operator";
-/// A silent leader is waited for 15 s, as in client-go; it has stopped acting 5 s before (it exits at once, which is all
-/// of its `kill`).
+/// The other operators wait 15 s for a silent leader, as in client-go. It has stopped acting 5 s before. It exits at
+/// once, which is all of its `kill`.
 pub const TIMING: Timing = Timing {
-    lease: 15_000,
-    renew: 2_000,
-    fence: 10_000,
-    kill: 1_000,
+    lease: Millis::seconds(15),
+    renew: Millis::seconds(2),
+    fence: Millis::seconds(10),
+    kill: Millis::seconds(1),
 };
-/// How long one request may take: two fit in before the fence.
-const TIMEOUT: u64 = 5_000;
-/// How often those who stand by look, in milliseconds: a released Lease is taken within that.
-const LOOK: u64 = 2_000;
+/// Time limit of a request: two requests fit in before the fence.
+const TIMEOUT: Millis = Millis::seconds(5);
+/// The pause between two readings of an operator that does not lead. It takes a released Lease within that.
+const LOOK: Millis = Millis::seconds(2);
 
-/// A request may be sent so long after the last renewal, in milliseconds. It has arrived or timed out before another operator may
-/// lead: a request is waited for 10 s, other operators wait 15 s, and their clocks may differ by 5 %.
-const FRESH: u64 = 4_000;
+/// How long after the last renewal a request may be sent. It has then arrived or timed out before another operator may
+/// lead: a request has 10 s, other operators wait 15 s, and their clocks may differ by 5 %.
+const FRESH: Millis = Millis::seconds(4);
 
-/// When this process renewed the lead last. A process that was stopped (SIGSTOP, a machine that sleeps) would go on with the delete
-/// that it had decided on, maybe long after another operator has taken the lead. So it looks here right before it sends a delete.
+/// The time at which this process last renewed the lead. It is checked right before a delete is sent. A process that
+/// was stopped (SIGSTOP, a sleeping machine) might otherwise go on with a delete long after another operator has taken
+/// the lead.
 #[derive(Clone, Debug, Default)]
 pub struct Lead(Arc<AtomicU64>);
 
 impl Lead {
-    /// The lead of the only operator, which takes part in no election.
+    /// The lead of an operator that is alone and takes part in no election.
     pub fn without_election() -> Self {
         Self(Arc::new(AtomicU64::new(u64::MAX)))
     }
 
-    /// A write was sent at `sent` that took or renewed the lead.
+    /// Notes that a write which was sent at `sent` took or renewed the lead.
     fn renewed(&self, sent: BootTime) {
         self.0.store(sent.0, Ordering::SeqCst);
     }
 
-    /// No other operator leads before a request that is sent at `now` has arrived or is given up.
+    /// True if a request that is sent at `now` arrives, or has timed out, before another operator may lead.
     pub fn covers_request(&self, now: BootTime) -> bool {
-        now.0 <= self.0.load(Ordering::SeqCst).saturating_add(FRESH)
+        now <= BootTime(self.0.load(Ordering::SeqCst)).plus(FRESH)
     }
 }
 
-/// Takes part in the election until the lead is lost (`Err`) or `stop` is set (`Ok`, the Lease released). `leading` is set
-/// once we lead, and `lead` tells when that was renewed. `identity` must be fresh for every process.
+/// Takes part in the election until the lead is lost (`Err`) or `stop` is set (`Ok`, with the Lease released).
+/// `leading` is set once this process leads, and `lead` holds the time of the last renewal. `identity` must be new for
+/// every process.
 ///
 /// # Errors
-/// When the lead is lost.
+/// Fails if the lead is lost.
 pub async fn run(
     client: Client,
     namespace: &str,
@@ -90,14 +92,14 @@ pub async fn run(
                 candidate.release().await;
                 return Ok(());
             }
-            () = tokio::time::sleep(Duration::from_millis(wake.since(now()))) => {}
+            () = tokio::time::sleep(wake.since(now()).duration()) => {}
         }
     }
 }
 
-/// Milliseconds that go on while the machine sleeps.
+/// The time on a clock that goes on while the machine sleeps.
 pub fn now() -> BootTime {
-    // Apple's monotonic clock is such a one, and there is no other.
+    // Apple's monotonic clock goes on, and Apple has no other.
     #[cfg(target_vendor = "apple")]
     let clock = rustix::time::ClockId::Monotonic;
     #[cfg(not(target_vendor = "apple"))]
@@ -110,16 +112,16 @@ pub fn now() -> BootTime {
 struct Candidate {
     api: Api<Lease>,
     identity: String,
-    /// As last seen.
+    /// The Lease as last read.
     lease: Option<Lease>,
-    /// When that version was first seen.
+    /// When that version was first read.
     changed: BootTime,
     held: Option<Held>,
     lead: Lead,
 }
 
 impl Candidate {
-    /// One decision, carried out; returns when to decide again. An error: the lead is lost.
+    /// Makes one decision and carries it out. Returns when to decide again. An error: the lead is lost.
     async fn round(&mut self) -> Result<BootTime> {
         if self.held.is_none()
             && let Err(error) = self.look().await
@@ -147,16 +149,17 @@ impl Candidate {
                 Err(error) => {
                     tracing::warn!(error = format!("{error:#}"), "cannot renew the operators' Lease");
                     self.held = self.held.map(|held| Held { tried: at, ..held });
-                    // Somebody else may have written it; what cannot be read now is decided by the deadline.
+                    // Another operator may have written the Lease. If it cannot be read now, the deadline decides.
                     if self.look().await.is_ok() && self.lease.is_none() {
-                        // Whoever deleted it wants another leader, who may lead as soon as it is there again.
+                        // Whoever deleted the Lease wants another leader, which may lead as soon as the Lease exists
+                        // again.
                         bail!("the operators' Lease was deleted");
                     }
                 }
             },
             Verdict::Hold { wake } => return Ok(wake),
             Verdict::Yield { wake } => return Ok(wake.min(at.plus(LOOK))),
-            Verdict::Fence => bail!("the lead could not be renewed for {} s", TIMING.fence / 1_000),
+            Verdict::Fence => bail!("the lead could not be renewed for {} s", TIMING.fence.in_seconds()),
             Verdict::Lost => bail!("another operator has the lead"),
         }
         Ok(now())
@@ -172,7 +175,7 @@ impl Candidate {
             .await
             .context("read the Lease")?;
         let found = match found {
-            // A leader does not make it again: whoever deleted it wanted a new election.
+            // A leader does not create the Lease again: whoever deleted it wants a new election.
             None if self.held.is_none() => {
                 let made = limited(TIMEOUT, self.api.create(&PostParams::default(), &empty())).await;
                 Some(made.context("make the Lease")?)
@@ -191,15 +194,15 @@ impl Candidate {
         self.lease = lease;
     }
 
-    /// Writes ourselves in, over the version last seen; with a new epoch when the lead changes hands.
-    async fn write(&mut self, epoch: Option<Epoch>, milliseconds: u64) -> Result<()> {
+    /// Writes this process as the holder over the version last read, with a new epoch when the lead changes hands.
+    async fn write(&mut self, epoch: Option<Epoch>, limit: Millis) -> Result<()> {
         let wanted = held(self.lease.as_ref(), Some(&self.identity), epoch);
-        let written = limited(milliseconds, self.api.replace(LEASE, &PostParams::default(), &wanted)).await?;
+        let written = limited(limit, self.api.replace(LEASE, &PostParams::default(), &wanted)).await?;
         self.learn(Some(written));
         Ok(())
     }
 
-    /// Gives the lead up, so that the next operator need not wait.
+    /// Releases the lead, so that the next operator need not wait.
     async fn release(&self) {
         if self.held.is_none() {
             return;
@@ -225,7 +228,7 @@ fn seen(lease: Option<&Lease>, changed: BootTime) -> Option<Seen<'_>> {
             .and_then(|spec| spec.holder_identity.as_deref())
             .filter(|holder| !holder.is_empty()),
         epoch: Epoch(u64::try_from(transitions).unwrap_or(0)),
-        duration: u64::try_from(seconds).unwrap_or(0) * 1_000,
+        duration: Millis::seconds(u64::try_from(seconds).unwrap_or(0)),
         changed,
     })
 }
@@ -248,7 +251,7 @@ fn held(lease: Option<&Lease>, holder: Option<&str>, epoch: Option<Epoch>) -> Le
     let transitions = epoch.map(Epoch::transitions).or(before.lease_transitions);
     lease.spec = Some(LeaseSpec {
         holder_identity: holder.map(str::to_owned),
-        lease_duration_seconds: i32::try_from(TIMING.lease / 1_000).ok(),
+        lease_duration_seconds: i32::try_from(TIMING.lease.in_seconds()).ok(),
         acquire_time: if epoch.is_some() {
             Some(now.clone())
         } else {
@@ -261,8 +264,8 @@ fn held(lease: Option<&Lease>, holder: Option<&str>, epoch: Option<Epoch>) -> Le
     lease
 }
 
-async fn limited<T>(milliseconds: u64, request: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    Ok(tokio::time::timeout(Duration::from_millis(milliseconds), request)
+async fn limited<T>(limit: Millis, request: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    Ok(tokio::time::timeout(limit.duration(), request)
         .await
         .context("wait for an answer")??)
 }
@@ -274,21 +277,21 @@ mod tests {
     #[test]
     fn the_times_obey_the_rule_of_every_lease() {
         TIMING.check().unwrap();
-        const { assert!(TIMEOUT * 2 <= TIMING.fence) };
-        const { assert!(FRESH + crate::requests::TIMEOUT.as_millis() as u64 <= TIMING.lease * 95 / 100) };
-        const { assert!(TIMING.renew < FRESH) };
+        const { assert!(TIMEOUT.0 * 2 <= TIMING.fence.0) };
+        const { assert!(FRESH.0 + crate::requests::TIMEOUT.as_millis() as u64 <= TIMING.lease.percent(95).0) };
+        const { assert!(TIMING.renew.0 < FRESH.0) };
     }
 
     #[test]
     fn a_request_is_covered_by_the_last_renewal_only_for_a_while() {
         let lead = Lead::default();
-        assert!(!lead.covers_request(BootTime(FRESH + 1)), "it was never taken");
+        assert!(!lead.covers_request(BootTime(1).plus(FRESH)), "it was never taken");
         lead.renewed(BootTime(50_000));
         let other_thread = lead.clone();
-        assert!(other_thread.covers_request(BootTime(50_000 + FRESH)));
-        assert!(!other_thread.covers_request(BootTime(50_001 + FRESH)));
+        assert!(other_thread.covers_request(BootTime(50_000).plus(FRESH)));
+        assert!(!other_thread.covers_request(BootTime(50_001).plus(FRESH)));
         lead.renewed(BootTime(52_000));
-        assert!(other_thread.covers_request(BootTime(50_001 + FRESH)));
+        assert!(other_thread.covers_request(BootTime(50_001).plus(FRESH)));
         assert!(Lead::without_election().covers_request(now()));
     }
 
@@ -303,13 +306,13 @@ mod tests {
         let record = seen(Some(&renewed), BootTime(5)).unwrap();
         assert_eq!(
             (record.holder, record.epoch, record.duration, record.version),
-            (Some("a"), Epoch(4), 15_000, "7")
+            (Some("a"), Epoch(4), TIMING.lease, "7")
         );
         let free = held(Some(&renewed), None, None);
         assert_eq!(seen(Some(&free), BootTime(5)).unwrap().holder, None);
     }
 
-    /// An API server in which the Lease was deleted.
+    /// An API server on which the Lease was deleted.
     fn without_lease() -> Client {
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
             let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -325,7 +328,7 @@ mod tests {
     async fn a_leader_whose_lease_was_deleted_stops_at_its_next_renewal() {
         let mut lease = held(None, Some("a"), Some(Epoch(4)));
         lease.metadata.resource_version = Some("7".to_owned());
-        let last = BootTime(now().0 - TIMING.renew);
+        let last = now().minus(TIMING.renew);
         let mut candidate = Candidate {
             api: Api::namespaced(without_lease(), "ns"),
             identity: "a".to_owned(),

@@ -1,6 +1,9 @@
 //! The operator: observes a database's objects, lets the cluster machine decide, and carries out one action at a time.
 //! No decision about a database is made here.
 
+// Every public function says when it fails. The lint sees only what other crates can use; `pub(crate)` is up to us.
+#![warn(clippy::missing_errors_doc)]
+
 pub mod alive;
 pub mod builders;
 pub mod cache;

@@ -1,8 +1,8 @@
 //! Lists in parts that fit in memory.
 //!
-//! A watch begins with a list of everything, in pages of a fixed number of objects. An object may have a megabyte, and
-//! kube holds each page several times while it reads it. So the client that watches use asks for fewer objects where a page
-//! has too many bytes, and reads one page at a time.
+//! A watch begins with a list of all objects, in pages of a fixed number of objects. An object may have a megabyte, and
+//! kube holds each page several times while it reads it. So the watches' client asks for fewer objects where a page has
+//! too many bytes, and reads one page at a time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,17 +14,17 @@ use kube::Client;
 use kube::client::Body;
 use tokio::sync::Semaphore;
 
-/// The most bytes of a page. One object may have more: it is read all the same.
+/// The most bytes of a page. A single object with more is read all the same.
 const MOST: usize = 2 << 20;
-/// By so much a page is made smaller that has too many bytes, and larger after one that has few.
+/// The factor by which the next page is made smaller after one with too many bytes, and larger after one with few.
 const FACTOR: u32 = 4;
 
-/// What requests through one client share.
+/// The state that all requests of one client share.
 struct Lists {
     client: Client,
     /// One page is read at a time.
     turn: Semaphore,
-    /// How many objects a page of these lists may have, where that is fewer than was asked for.
+    /// The number of objects that a page of these lists may have, where that is fewer than was asked for.
     limits: Mutex<BTreeMap<String, u32>>,
 }
 
@@ -48,14 +48,14 @@ pub fn in_small_pages(client: Client) -> Client {
     Client::new(service, namespace)
 }
 
-/// How many objects are asked for, if this is a list in pages.
+/// The number of objects that a request asks for, if it is a list in pages.
 fn limit(request: &Request<Body>) -> Option<u32> {
     let mut parameters = request.uri().query()?.split('&');
     let limit = parameters.find_map(|parameter| parameter.strip_prefix("limit="))?;
     limit.parse().ok().filter(|_| request.method() == Method::GET)
 }
 
-/// The same with another number of objects.
+/// The same request with another number of objects.
 fn with_limit(uri: &Uri, limit: u32) -> String {
     let query = uri.query().unwrap_or_default().split('&');
     let parameters = query.map(|parameter| match parameter.starts_with("limit=") {
@@ -67,7 +67,7 @@ fn with_limit(uri: &Uri, limit: u32) -> String {
 
 impl Lists {
     async fn page(&self, parts: Parts, asked: u32) -> kube::Result<Response<Body>> {
-        // It is never closed.
+        // The semaphore is never closed.
         let _turn = self.turn.acquire().await;
         let path = parts.uri.path().to_owned();
         let mut limit = self.limit_of(&path).unwrap_or(asked).min(asked);
@@ -116,7 +116,7 @@ impl Lists {
 mod tests {
     use super::*;
 
-    /// A server with objects of so many bytes each, and the limits that it was asked for.
+    /// A server with objects of this many bytes each, and the limits that it was asked for.
     fn server(objects: usize, bytes: usize) -> (Client, Arc<Mutex<Vec<u32>>>) {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&asked);
@@ -132,7 +132,8 @@ mod tests {
         (Client::new(service, "default"), asked)
     }
 
-    /// So many bytes come as an answer to a page of 100, twice in a row; and what the server was asked for.
+    /// The bytes of the answer to a page of 100, for two requests in a row, and the limits that the server was asked
+    /// for.
     async fn two_pages(objects: usize, bytes: usize) -> ([usize; 2], Vec<u32>) {
         let (client, asked) = server(objects, bytes);
         let client = in_small_pages(client);

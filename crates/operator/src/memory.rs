@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use machine::cluster::{ChildKind, ChildState, Fault, ForeignRoute, ImageError, Target, Trouble};
+use machine::cluster::{Fault, ForeignRoute, ImageError, OwnedObject, OwnedState, Target, Trouble};
 use machine::reconcile::{Changed, Pass};
 
 use crate::desired::Wants;
@@ -20,14 +20,14 @@ pub struct Memory {
     /// What is wanted.
     pub wants: Option<Arc<Wants>>,
     /// Kinds of which an object with our name, but without our label, was met: the watch does not show it.
-    pub strays: BTreeSet<ChildKind>,
+    pub strays: BTreeSet<OwnedObject>,
     /// Differences that were still there in the API server's answer to our own apply (somebody rewrites objects on
     /// their way in): applying again would never end.
-    pub tolerated: BTreeMap<ChildKind, Vec<String>>,
+    pub tolerated: BTreeMap<OwnedObject, Vec<String>>,
     /// The last comparisons, for objects and contents that have not changed since.
-    pub compared: BTreeMap<ChildKind, Compared>,
+    pub compared: BTreeMap<OwnedObject, Compared>,
     /// What the Secrets hold, each at the version that was last read.
-    pub checked: BTreeMap<ChildKind, Checked>,
+    pub checked: BTreeMap<OwnedObject, Checked>,
     /// Image faults as they were first seen, by pod UID and image.
     pub image_faults: BTreeMap<(String, String), ImageError>,
     /// Addresses to which `-rw` leads, and which no pod has.
@@ -48,7 +48,7 @@ pub struct Compared {
     /// Hash of the desired content.
     pub hash: Option<String>,
     /// What came of it.
-    pub state: ChildState,
+    pub state: OwnedState,
 }
 
 impl Memory {
@@ -91,7 +91,7 @@ mod tests {
         };
         memory.unmade_pods.insert("db-0".to_owned(), fault);
         memory.events_read = Some(now);
-        memory.strays.insert(ChildKind::Lease);
+        memory.strays.insert(OwnedObject::Lease);
         memory.begin("a", 1, |_| None);
         assert_eq!(memory.unmade_pods.len(), 1);
         memory.begin("a", 2, |_| None);

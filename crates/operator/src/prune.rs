@@ -1,11 +1,11 @@
-//! What caches keep of objects: what a decision or a comparison reads, and nothing else.
+//! Pruning: caches keep only the fields of objects that a decision or a comparison reads.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use api::names::{CONTAINER, MAX_INSTANCES, WAL_VOLUME};
+use api::ClusteredDatabase;
+use api::names::{CONTAINER, MAX_INSTANCES, OWN_KEYS, WAL_VOLUME};
 use api::rules::shortest_alike;
-use api::{ClusteredDatabase, ClusteredDatabaseOperation};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
@@ -16,56 +16,56 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::api::storage::v1::StorageClass;
+use kube::Resource;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 
-use crate::builders::stateful_set::SELECTED_NODE;
 use crate::observe::DEFAULT_CLASS;
 
-/// Keys of the operator's and the agents' own annotations begin so.
-const OWN: &str = "clustereddatabase.io/";
-
-/// Of a resource: the operator's own annotations, and no statement of `postInitSql`, which agents read from the API server.
+/// Keeps, of a resource, the operator's own annotations, and drops the statements of `postInitApplicationSQL`, which agents read
+/// from the API server.
 pub fn database(db: &mut ClusteredDatabase) {
     own_metadata(&mut db.metadata);
     db.metadata.labels = None;
-    let statements = &mut db.spec.bootstrap.initdb.post_init_sql;
-    *statements = shortest_alike(statements);
+    if let Some(initdb) = db.spec.initdb_mut() {
+        initdb.post_init_application_sql = shortest_alike(&initdb.post_init_application_sql);
+    }
 }
 
-/// Without labels and others' annotations.
-pub fn operation(operation: &mut ClusteredDatabaseOperation) {
-    own_metadata(&mut operation.metadata);
-    operation.metadata.labels = None;
+/// Drops labels, and annotations of others.
+pub fn names_only<K: Resource>(object: &mut K) {
+    own_metadata(object.meta_mut());
+    object.meta_mut().labels = None;
 }
 
-/// Of a ServiceAccount: all annotations, since its user may want some of his own.
+/// Keeps all annotations of a ServiceAccount, since the spec may ask for some; so it is with Services and claims.
 pub fn service_account(account: &mut ServiceAccount) {
     lean(&mut account.metadata);
     account.secrets = None;
 }
 
-/// See [`own_metadata`].
+/// Keeps the metadata that [`own_metadata`] keeps.
 pub fn role(role: &mut Role) {
     own_metadata(&mut role.metadata);
 }
 
-/// See [`own_metadata`].
+/// Keeps the metadata that [`own_metadata`] keeps.
 pub fn role_binding(binding: &mut RoleBinding) {
     own_metadata(&mut binding.metadata);
 }
 
-/// See [`own_metadata`].
+/// Keeps the metadata that [`own_metadata`] keeps.
 pub fn secret(secret: &mut PartialObjectMeta<Secret>) {
     own_metadata(&mut secret.metadata);
 }
 
-/// Without its status.
+/// Drops the status.
 pub fn service(service: &mut Service) {
-    own_metadata(&mut service.metadata);
+    lean(&mut service.metadata);
     service.status = None;
 }
 
-/// Its metadata, and where it leads: one address more than a database has pods is enough to have one that no pod has.
+/// Keeps the metadata and the addresses. One address more than a database has pods is enough to find one that belongs
+/// to no pod.
 pub fn endpoint_slice(slice: &mut EndpointSlice) {
     own_metadata(&mut slice.metadata);
     let endpoints = std::mem::take(&mut slice.endpoints).into_iter();
@@ -79,29 +79,29 @@ pub fn endpoint_slice(slice: &mut EndpointSlice) {
     slice.ports = None;
 }
 
-/// See [`own_metadata`].
+/// Keeps the metadata that [`own_metadata`] keeps.
 pub fn lease(lease: &mut Lease) {
     own_metadata(&mut lease.metadata);
 }
 
-/// Without its status.
+/// Drops the status.
 pub fn budget(budget: &mut PodDisruptionBudget) {
     own_metadata(&mut budget.metadata);
     budget.status = None;
 }
 
-/// See [`own_metadata`].
+/// Keeps the metadata that [`own_metadata`] keeps.
 pub fn network_policy(policy: &mut NetworkPolicy) {
     own_metadata(&mut policy.metadata);
 }
 
-/// Without its status.
+/// Drops the status.
 pub fn stateful_set(set: &mut StatefulSet) {
     own_metadata(&mut set.metadata);
     set.status = None;
 }
 
-/// Of a pod: its node, its WAL volume, its status, and the resources of PostgreSQL's container.
+/// Keeps, of a pod, its node, its WAL volume, its status, and the resources of PostgreSQL's container.
 pub fn pod(pod: &mut Pod) {
     own_metadata(&mut pod.metadata);
     if let Some(spec) = &mut pod.spec {
@@ -123,13 +123,12 @@ pub fn pod(pod: &mut Pod) {
     }
 }
 
-/// Of a claim's annotations: the node that it is for.
+/// Keeps all of it.
 pub fn claim(claim: &mut PersistentVolumeClaim) {
     lean(&mut claim.metadata);
-    retain_annotations(&mut claim.metadata, |name| name == SELECTED_NODE);
 }
 
-/// Whether it is the default class, and whether its volumes can grow.
+/// Keeps whether a class is the default, and whether its volumes can grow.
 pub fn storage_class(class: &mut StorageClass) {
     lean(&mut class.metadata);
     retain_annotations(&mut class.metadata, |name| name == DEFAULT_CLASS);
@@ -139,7 +138,7 @@ pub fn storage_class(class: &mut StorageClass) {
     class.parameters = None;
 }
 
-/// Of a node: its name, and what says whether it takes pods.
+/// Keeps, of a node, its name, and the fields that say whether it takes pods.
 pub fn node(node: &mut Node) {
     lean(&mut node.metadata);
     node.metadata.annotations = None;
@@ -157,10 +156,10 @@ pub fn node(node: &mut Node) {
 /// Keeps the operator's and the agents' own annotations.
 fn own_metadata(metadata: &mut ObjectMeta) {
     lean(metadata);
-    retain_annotations(metadata, |name| name.starts_with(OWN));
+    retain_annotations(metadata, |name| name.starts_with(OWN_KEYS));
 }
 
-/// Without what no decision reads of any object.
+/// Drops the metadata that no decision reads of any object.
 fn lean(metadata: &mut ObjectMeta) {
     metadata.deletion_grace_period_seconds = None;
     metadata.generate_name = None;
@@ -210,15 +209,5 @@ mod tests {
             [0, 1, 9, 10, 200].map(kept),
             [0, 1, 9, 10, 10].map(|count| (count, None))
         );
-    }
-
-    #[test]
-    fn of_a_claims_annotations_its_node_is_kept() {
-        let mut claim: PersistentVolumeClaim = serde_json::from_value(json!({
-            "metadata": {"name": "wal-db-0", "annotations": {SELECTED_NODE: "n1", "pv.kubernetes.io/bind-completed": "yes"}},
-        }))
-        .unwrap();
-        super::claim(&mut claim);
-        assert_eq!(json!(claim.metadata.annotations), json!({SELECTED_NODE: "n1"}));
     }
 }

@@ -59,6 +59,20 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         group: api::GROUP,
+        resource: "databasebackups",
+        verbs: &["get", "list", "watch", "create"],
+        why: "know which backups are to be taken, and make those of schedules",
+        scope: Scope::Namespace,
+    },
+    Rule {
+        group: api::GROUP,
+        resource: "databasebackups/status",
+        verbs: &["update"],
+        why: "write how far they are",
+        scope: Scope::Namespace,
+    },
+    Rule {
+        group: api::GROUP,
         resource: "clustereddatabases/finalizers",
         verbs: &["update"],
         why: "own objects with blockOwnerDeletion where that is enforced (OwnerReferencesPermissionEnforcement)",
@@ -74,9 +88,10 @@ pub const RULES: &[Rule] = &[
     Rule {
         group: "",
         resource: "secrets",
-        verbs: &["get", "list", "watch", "create", "patch"],
-        why: "make authority, certificate and credentials once; read the authority to sign, and a user's passwordSecret; \
-              watch metadata of labelled ones only; patch their labels and owners",
+        verbs: &["get", "list", "watch", "create", "patch", "delete"],
+        why: "make authority, certificate and credentials once; read the authority to sign, and a user's passwordSecretRef; \
+              watch metadata of labelled ones only; patch their labels and owners; delete those of a database that is \
+              deleted with its volumes",
         scope: Scope::Namespace,
     },
     Rule {
@@ -104,7 +119,7 @@ pub const RULES: &[Rule] = &[
         group: "",
         resource: "persistentvolumeclaims",
         verbs: &["list", "watch", "create", "patch", "delete"],
-        why: "see the members' volumes, make those for WAL that are added later, grow them, delete them where volumePolicy says so",
+        why: "see the members' volumes, make those for WAL that are added later, grow them, delete them where storage.retentionPolicy says so",
         scope: Scope::Namespace,
     },
     Rule {
@@ -145,8 +160,9 @@ pub const RULES: &[Rule] = &[
     Rule {
         group: "coordination.k8s.io",
         resource: "leases",
-        verbs: &["get", "list", "watch", "create", "update", "patch"],
-        why: "make each database's Lease once and read it; the operators' own election; agents write their own",
+        verbs: &["get", "list", "watch", "create", "update", "patch", "delete"],
+        why: "make each database's Lease once and read it, and delete it with the volumes; the operators' own election; agents \
+              write their own",
         scope: Scope::Namespace,
     },
     Rule {
@@ -211,6 +227,46 @@ pub fn namespaced_manifest(namespace: &str) -> String {
 pub fn optional_manifest() -> String {
     let rules = RULES.iter().filter(|rule| rule.scope == Scope::Cluster);
     role("ClusterRole", &format!("{NAME}-optional"), None, rules)
+}
+
+/// What users of databases may do, by the role of Kubernetes to which it is added: who has `edit` or `admin` in a namespace has
+/// that of `view` there, too.
+pub const USERS: [(&str, &[&str], &[&str]); 2] = [
+    (
+        "view",
+        &["clustereddatabases", "clustereddatabaseoperations", "databasebackups"],
+        &["get", "list", "watch"],
+    ),
+    (
+        "edit",
+        &[
+            "clustereddatabases",
+            "clustereddatabases/scale",
+            "clustereddatabaseoperations",
+            "databasebackups",
+        ],
+        &["create", "update", "patch", "delete", "deletecollection"],
+    ),
+];
+
+/// The manifest of the ClusterRoles that are added to the ones of Kubernetes.
+pub fn users_manifest() -> String {
+    let role = |(to, resources, verbs): (&str, &[&str], &[&str])| {
+        format!(
+            "apiVersion: rbac.authorization.k8s.io/v1\n\
+             kind: ClusterRole\n\
+             metadata:\n  name: clustereddatabase-{to}\n  labels:\n    \
+             app.kubernetes.io/name: clustereddatabase-operator\n    \
+             rbac.authorization.k8s.io/aggregate-to-{to}: \"true\"\n\
+             rules:\n  - apiGroups: [\"{}\"]\n    resources: [{}]\n    verbs: [{}]\n",
+            api::GROUP,
+            resources.join(", "),
+            verbs.join(", ")
+        )
+    };
+    let head = "# Who may look at everything in a namespace (`view`) or change it (`edit`, `admin`) may do so with databases and\n\
+                # operations, too. Made from crates/operator/src/rbac.rs\n";
+    head.to_owned() + &USERS.map(role).join("---\n")
 }
 
 fn role(kind: &str, name: &str, namespace: Option<&str>, rules: impl Iterator<Item = &'static Rule>) -> String {
@@ -296,6 +352,32 @@ mod tests {
                 .all(|rule| rule.verbs == ["get"]),
             "a Role grants nothing but `get` of its own namespace"
         );
+    }
+
+    /// What the operator watches it may list and watch; of a kind with a machine it may write the status.
+    #[test]
+    fn everything_that_is_watched_may_be_watched() {
+        let plural = |kind: &str| {
+            let name = kind.to_lowercase();
+            match (name.strip_suffix('y'), name.ends_with('s')) {
+                (Some(stem), _) => format!("{stem}ies"),
+                (None, true) => name + "es",
+                (None, false) => name + "s",
+            }
+        };
+        let may = |resource: &str, verb: &str| {
+            let mut rules = RULES.iter().filter(|rule| rule.resource == resource);
+            rules.any(|rule| rule.verbs.contains(&verb))
+        };
+        for kind in crate::caches::Caches::default().health().iter().map(|cache| cache.kind) {
+            for verb in ["list", "watch"] {
+                assert!(may(&plural(kind), verb), "the operator may not {verb} {kind}");
+            }
+            if kind.starts_with("ClusteredDatabase") {
+                let status = format!("{}/status", plural(kind));
+                assert!(["update", "patch"].iter().any(|verb| may(&status, verb)), "{status}");
+            }
+        }
     }
 
     #[test]

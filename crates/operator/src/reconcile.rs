@@ -1,5 +1,5 @@
-//! The loop around the reconcile kernel, the same for every kind: observe, decide, write the status if it is due, carry out the
-//! action; and again, until there is nothing to do. What belongs to one kind is its [`Host`].
+//! The loop around the reconcile kernel, the same for every kind. It observes, decides, writes the status if it is due,
+//! and carries out the action, until there is nothing to do. The part that differs between kinds is their [`Host`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -16,13 +16,13 @@ use crate::cache::Key;
 use crate::metrics::Metrics;
 use crate::requests::Refused;
 
-/// What a host's actions are done to.
+/// The target of a host's actions.
 pub type TargetOf<H> = <<<H as Host>::Machine as Controller>::Action as Effect>::Target;
 /// A host's decision.
 pub type DecisionOf<H> = <<H as Host>::Machine as Controller>::Decision;
 /// A host's status.
 pub type StatusOf<H> = <<H as Host>::Machine as Controller>::Status;
-/// What a host adds to a status.
+/// The part that a host adds to a status.
 pub type PreparedOf<H> = <<H as Host>::Machine as Controller>::Prepared;
 
 /// An action that could not be carried out.
@@ -30,7 +30,7 @@ pub type PreparedOf<H> = <<H as Host>::Machine as Controller>::Prepared;
 pub struct Failure {
     /// The kind of refusal.
     pub kind: FaultKind,
-    /// The API server's words, or ours.
+    /// The API server's message, or the operator's.
     pub message: String,
 }
 
@@ -43,32 +43,32 @@ impl From<Refused> for Failure {
     }
 }
 
-/// What came of an action.
+/// The result of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is done.
+    /// The action is done.
     Done,
-    /// What was decided upon is not what there is (any more): nothing was done, decide again.
+    /// The objects are not those that the decision was made for. Nothing was done; decide again.
     Outdated,
-    /// It can only be done when something that is going is gone.
+    /// The action must wait until an object that is being deleted is gone.
     NotYet,
 }
 
-/// What is seen of a resource.
+/// The observation of a resource.
 pub enum Sight<S> {
-    /// It is gone.
+    /// The resource is gone.
     Gone,
-    /// Something cannot be read now.
+    /// An object that is needed cannot be read now.
     Later,
-    /// This.
+    /// The resource and its objects.
     Seen(Box<S>),
 }
 
-/// What the executor adds to a status, as far as it could.
+/// The part of a status that the executor prepares.
 pub enum Prepared<P> {
-    /// This.
+    /// It is prepared.
     Ready(P),
-    /// Something has changed: decide again.
+    /// An object has changed: decide again.
     Again,
 }
 
@@ -81,35 +81,35 @@ pub trait Host: Send + Sync + Sized {
             Status: Send + Sync,
             Prepared: Send,
         >;
-    /// What is kept of one resource between two decisions; all of it can be lost.
+    /// The memory of one resource between two decisions. Nothing breaks if it is lost.
     type Memory: Default + Send;
-    /// The resource and what is observed.
+    /// The resource, and the observations.
     type Seen: Send + Sync;
 
     /// The kernel's part of the memory.
     fn pass(memory: &mut Self::Memory) -> &mut Pass<TargetOf<Self>>;
-    /// What is kept of all resources of this kind.
+    /// The memories of all resources of this kind.
     fn looks(&self) -> &Looks<Self::Memory>;
-    /// Counts what is done.
+    /// The metrics that count what is done.
     fn metrics(&self) -> &Metrics;
     /// The time.
     fn now(&self) -> DateTime<Utc>;
 
     /// UID and generation of the resource, as far as they can be read.
     fn spec(&self, key: &Key) -> (String, i64);
-    /// Reads the resource and observes what a decision about it needs; begins the pass.
+    /// Reads the resource, observes what a decision needs, and begins the pass.
     fn see(
         &self,
         key: &Key,
         memory: &mut Self::Memory,
         now: DateTime<Utc>,
     ) -> impl Future<Output = Sight<Self::Seen>> + Send;
-    /// Decides, and notes the decision for whoever asks later.
+    /// Decides, and records the decision for later questions.
     fn decide(&self, key: &Key, seen: &Self::Seen, now: DateTime<Utc>) -> DecisionOf<Self>;
-    /// What the status of `decision` needs from outside.
+    /// Prepares what the status of `decision` needs from outside.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// Fails if it cannot be prepared.
     fn prepare(
         &self,
         key: &Key,
@@ -133,10 +133,10 @@ pub trait Host: Send + Sync + Sized {
         decision: &DecisionOf<Self>,
         now: DateTime<Utc>,
     ) -> Next;
-    /// Writes the status over exactly the version that was decided upon.
+    /// Writes the status, if the resource still has the version that the decision was made for.
     ///
     /// # Errors
-    /// When the API server refuses it, or does not keep all of it.
+    /// Fails if the API server refuses the status, or does not keep all of it.
     fn write_status(
         &self,
         key: &Key,
@@ -144,17 +144,17 @@ pub trait Host: Send + Sync + Sized {
         status: StatusOf<Self>,
         decision: &DecisionOf<Self>,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
-    /// The status with what was prepared for it is written.
+    /// Takes note that the status with the prepared part is written.
     fn prepared_is_written(memory: &mut Self::Memory, prepared: PreparedOf<Self>);
-    /// Reads once more what `decision` relies on.
+    /// Reads again the objects that the decision relies on.
     ///
     /// # Errors
-    /// When the API server does not answer, or the lead was not renewed lately.
+    /// Fails if the API server does not answer, or the lead was not renewed lately.
     fn confirm(&self, key: &Key, seen: &Self::Seen) -> impl Future<Output = Result<Outcome, Failure>> + Send;
-    /// Carries the decision's action out.
+    /// Carries out the decision's action.
     ///
     /// # Errors
-    /// When it fails.
+    /// Fails if the API server refuses the action or does not answer.
     fn perform(
         &self,
         key: &Key,
@@ -162,32 +162,33 @@ pub trait Host: Send + Sync + Sized {
         seen: &Self::Seen,
         decision: &DecisionOf<Self>,
     ) -> impl Future<Output = Result<Outcome, Failure>> + Send;
-    /// The version that the watches have shown of what actions of this target change.
+    /// The version, as the watches have reported it, of the object that actions of this target change.
     fn version(&self, key: &Key, target: &TargetOf<Self>) -> Option<String>;
-    /// When to look again for what no watch shows, if that is before `wake`.
+    /// When to reconcile again for facts that no watch reports, if that is before `wake`.
     fn wake(&self, memory: &Self::Memory, seen: &Self::Seen, wake: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc>;
     /// The name of the decision's action.
     fn action_name(decision: &DecisionOf<Self>) -> &'static str;
     /// Logs what is about to be done.
     fn log(key: &Key, decision: &DecisionOf<Self>);
-    /// Says in the status that the operator's own code failed at `place`.
+    /// Writes into the status that the operator's own code failed at `place`.
     fn tell_of_internal_error(&self, key: &Key, place: &str, now: DateTime<Utc>) -> impl Future<Output = ()> + Send;
-    /// Other resources that a write of this one's status may concern. The watch does not tell of our own writes.
+    /// Other resources that a write of this one's status may concern. The watch does not report the operator's own
+    /// writes.
     fn readers(&self, key: &Key) -> Vec<Key>;
     /// The resource is gone.
     fn forget(&self, key: &Key);
 }
 
-/// What came of a look.
+/// The result of reconciling a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Looked {
-    /// When to look again without an event; `None`: the resource is gone.
+    /// When to reconcile again without an event; `None`: the resource is gone.
     pub again: Option<Duration>,
-    /// What is to be looked at now.
+    /// The other resources to reconcile now.
     pub wakes: BTreeSet<Key>,
 }
 
-/// What is kept of all resources of one kind between two looks.
+/// The memories of all resources of one kind.
 #[derive(Debug)]
 pub struct Looks<M>(Mutex<BTreeMap<Key, Arc<tokio::sync::Mutex<Known<M>>>>>);
 
@@ -200,7 +201,7 @@ impl<M> Default for Looks<M> {
 #[derive(Debug)]
 struct Known<M> {
     memory: M,
-    /// The last looks panicked.
+    /// Set while the last passes panicked.
     errors: Option<InternalErrors>,
 }
 
@@ -228,7 +229,8 @@ enum After {
     Gone,
 }
 
-/// Looks at one resource. A panic on the way is a bug that this resource's objects bring out: it rests, and the others go on.
+/// Reconciles one resource. A panic is a bug that this resource's objects bring out: this resource backs off, and the
+/// others go on.
 pub async fn look<H: Host>(host: &H, key: &Key) -> Looked {
     let began = tokio::time::Instant::now();
     let known = host.looks().of(key);
@@ -257,24 +259,24 @@ pub async fn look<H: Host>(host: &H, key: &Key) -> Looked {
     Looked { again, wakes }
 }
 
-/// A look panicked; returns how long the resource rests.
+/// Handles a panic. Returns how long the resource backs off.
 async fn failed_inside<H: Host>(host: &H, key: &Key, spec: (String, i64), known: &mut Known<H::Memory>) -> Duration {
     let (place, now) = (crate::panics::take_place(), host.now().trunc_subsecs(3));
     let errors = InternalErrors::another(known.errors.as_ref(), spec, now);
     let pause = errors.pause();
     tracing::error!(
         database = %key, place, again_in = %pause,
-        "the look at this database panicked: it rests, the others go on"
+        "reconciling this database panicked: it backs off, the others go on"
     );
     host.metrics().failed_inside();
-    // It may have been left half changed. All of it is found out again.
+    // The memory may be half changed. It is dropped, and found out again.
     *known = Known {
         memory: H::Memory::default(),
         errors: Some(errors),
     };
     let told = AssertUnwindSafe(host.tell_of_internal_error(key, &place, now)).catch_unwind();
     if told.await.is_err() {
-        tracing::error!(database = %key, "saying so panicked as well");
+        tracing::error!(database = %key, "writing the internal error into the status panicked as well");
     }
     until(host, now + pause)
 }
@@ -291,12 +293,12 @@ async fn steps<H: Host>(host: &H, key: &Key, memory: &mut H::Memory, wakes: &mut
             After::Gone => return None,
         }
     }
-    tracing::error!(database = %key, "still not at rest after {MAX_STEPS} steps; goes on in a second");
+    tracing::error!(database = %key, "still not idle after {MAX_STEPS} steps; goes on in a second");
     Some(Duration::from_secs(1))
 }
 
 async fn step<H: Host>(host: &H, key: &Key, memory: &mut H::Memory, wakes: &mut BTreeSet<Key>) -> After {
-    // Whole milliseconds, as people read them in the status.
+    // The status shows whole milliseconds.
     let now = host.now().trunc_subsecs(3);
     let seen = match host.see(key, memory, now).await {
         Sight::Gone => return After::Gone,
@@ -327,7 +329,7 @@ async fn step<H: Host>(host: &H, key: &Key, memory: &mut H::Memory, wakes: &mut 
     }
 }
 
-/// Carries the action out, if what it relies on is still there.
+/// Carries out the action, if the objects that it relies on have not changed.
 async fn act<H: Host>(
     host: &H,
     key: &Key,
@@ -361,7 +363,7 @@ async fn act<H: Host>(
     }
 }
 
-/// What was done to `target`, known at this version, has failed.
+/// Handles the failure of an action on `target`, which is known at this version.
 fn failed<H: Host>(
     host: &H,
     key: &Key,

@@ -4,16 +4,18 @@
 //! A change of the machine's input that older text lacks is given a default value there (`#[serde(default)]`); one that
 //! cannot be raises [`VERSION`].
 
+use api::operation::Request;
 use api::{ClusteredDatabaseSpec, ClusteredDatabaseStatus};
 use chrono::{DateTime, Utc};
 use machine::cluster::{Decision, Observed, Wanted, decide};
+use machine::units::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What such a text calls itself.
 pub const FORMAT: &str = "clustereddatabase-decisions";
-/// The version of the format that is written.
-pub const VERSION: u32 = 1;
+/// The version of the format that is written. The first had specs and statuses of `v1alpha1`.
+pub const VERSION: u32 = 2;
 
 /// The first line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,11 +76,14 @@ pub struct OwnedWanted {
     pub image: String,
     #[serde(default)]
     pub default_image: String,
-    pub data_bytes: u64,
-    pub wal_bytes: Option<u64>,
-    pub recreate_lease: Option<String>,
-    pub accept_loss: Option<String>,
-    pub switchover: Option<String>,
+    #[serde(default)]
+    pub restarted_by: Option<String>,
+    pub data_bytes: Bytes,
+    pub wal_bytes: Option<Bytes>,
+    #[serde(default)]
+    pub request: Option<Request>,
+    #[serde(default)]
+    pub backup: Option<String>,
 }
 
 impl Entry {
@@ -128,11 +133,11 @@ impl OwnedWanted {
             bare_revision,
             image,
             default_image,
+            restarted_by,
             data_bytes,
             wal_bytes,
-            recreate_lease,
-            accept_loss,
-            switchover,
+            request,
+            backup,
         } = *wanted;
         Self {
             name: name.to_owned(),
@@ -149,11 +154,11 @@ impl OwnedWanted {
             bare_revision: bare_revision.to_owned(),
             image: image.to_owned(),
             default_image: default_image.to_owned(),
+            restarted_by: restarted_by.map(str::to_owned),
             data_bytes,
             wal_bytes,
-            recreate_lease: recreate_lease.map(str::to_owned),
-            accept_loss: accept_loss.map(str::to_owned),
-            switchover: switchover.map(str::to_owned),
+            request: request.cloned(),
+            backup: backup.map(str::to_owned),
         }
     }
 
@@ -173,11 +178,11 @@ impl OwnedWanted {
             bare_revision: &self.bare_revision,
             image: &self.image,
             default_image: &self.default_image,
+            restarted_by: self.restarted_by.as_deref(),
             data_bytes: self.data_bytes,
             wal_bytes: self.wal_bytes,
-            recreate_lease: self.recreate_lease.as_deref(),
-            accept_loss: self.accept_loss.as_deref(),
-            switchover: self.switchover.as_deref(),
+            request: self.request.as_ref(),
+            backup: self.backup.as_deref(),
         }
     }
 }
@@ -186,20 +191,23 @@ impl OwnedWanted {
 /// user's annotations. Decisions know them by `settings` and `revision`.
 fn without_secrets(spec: &ClusteredDatabaseSpec) -> ClusteredDatabaseSpec {
     let mut spec = spec.clone();
-    spec.bootstrap.initdb.post_init_sql.clear();
+    if let Some(initdb) = spec.initdb_mut() {
+        initdb.post_init_application_sql.clear();
+    }
     let values = spec
         .postgres
         .parameters
         .values_mut()
-        .chain(spec.pod_metadata.annotations.values_mut())
-        .chain(spec.service_account_annotations.values_mut());
+        .chain(spec.pods.metadata.annotations.values_mut())
+        .chain(spec.service_account.metadata.annotations.values_mut());
     values.for_each(String::clear);
     spec
 }
 
 #[cfg(test)]
 mod tests {
-    use machine::cluster::testing::Scene;
+    use api::spec::{BootstrapSpec, InitdbSpec};
+    use machine::cluster::model::Scene;
 
     use super::*;
 
@@ -210,8 +218,17 @@ mod tests {
         broken.lease_mut().unwrap().holder = None;
         broken.edit(|spec| {
             spec.postgres.parameters.insert("work_mem".to_owned(), "8MB".to_owned());
-            spec.bootstrap.initdb.post_init_sql = vec!["CREATE ROLE x PASSWORD 'hunter2'".to_owned()];
-            spec.pod_metadata
+            let initdb = InitdbSpec {
+                post_init_application_sql: vec!["CREATE ROLE x PASSWORD 'hunter2'".to_owned()],
+                ..InitdbSpec::default()
+            };
+            spec.bootstrap = Some(BootstrapSpec {
+                initdb: Some(initdb),
+                volumes: None,
+                recovery: None,
+            });
+            spec.pods
+                .metadata
                 .annotations
                 .insert("a".to_owned(), "hunter3".to_owned());
         });

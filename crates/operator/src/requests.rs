@@ -1,4 +1,5 @@
-//! Requests to the API server: each with a time limit and counted, none repeated behind our back.
+//! Requests to the API server. Each has a time limit and is counted, and none is retried without the caller's
+//! knowledge.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -11,26 +12,21 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, Resource};
-use machine::cluster::{Exact, FaultKind};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use machine::cluster::{FaultKind, ObjectVersion, why_never_resized};
 use serde_json::{Value, json};
 
 use crate::builders::MANAGER;
+use crate::cache::Kept;
 use crate::metrics::Metrics;
 
-/// How long one request may take. The API server ends its own after a minute; a database must not wait that long
-/// behind one that hangs.
+/// Time limit of a request. The API server's own is a minute; a request that hangs must not delay a database as long as
+/// that.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
-/// How many writes the operator makes before it ends itself; set by tests only.
+/// The environment variable with the number of writes after which the operator ends itself. Only tests set it.
 const CRASH_VARIABLE: &str = "CDB_CRASH_AFTER_WRITES";
-/// An object can have no such version (etcd starts behind it), so an apply with it makes, and never changes.
+/// A version that no object has, since etcd starts with a higher one. So an apply with it creates an object, and never
+/// changes one.
 const NO_VERSION: &str = "1";
-/// The API server's words for a path that it does not serve.
-const NO_SUCH_RESOURCE: &str = "could not find the requested resource";
-/// The API server's words for who may not change a pod's cpu and memory in place.
-const MAY_NOT_RESIZE: &str = "cannot patch resource \"pods/resize\"";
-
 /// The API server, as the executor uses it.
 #[derive(Clone)]
 pub struct Requests {
@@ -39,12 +35,12 @@ pub struct Requests {
     crash: Crash,
 }
 
-/// Ends the operator, as if it were killed, right after so many writes: for the tests of what it leaves behind.
+/// Ends the operator, as if it were killed, right after this many writes. Tests check what it leaves behind.
 #[derive(Clone, Default)]
 struct Crash(Option<Arc<AtomicU32>>);
 
 impl Crash {
-    /// As the environment says; normally never.
+    /// Reads [`CRASH_VARIABLE`]; without it the operator never ends itself.
     fn from_environment() -> Self {
         let writes = std::env::var(CRASH_VARIABLE).ok().and_then(|text| text.parse().ok());
         Self(writes.map(|writes: u32| Arc::new(AtomicU32::new(writes))))
@@ -69,25 +65,25 @@ pub enum Refused {
     Refused {
         /// The kind of refusal.
         kind: FaultKind,
-        /// The API server's words.
+        /// The API server's message.
         message: String,
     },
-    /// No answer in time. It may have been carried out all the same.
+    /// The API server did not answer in time. The request may have been carried out all the same.
     #[error("no answer in {} s", TIMEOUT.as_secs())]
     Timeout,
-    /// No connection, or an answer that cannot be understood.
+    /// There was no connection, or the answer is not understood.
     #[error("{0}")]
     Transport(String),
-    /// The object cannot be read. A write of it was carried out.
+    /// The returned object is not understood. A write of it was carried out.
     #[error("it cannot be read: {0}")]
     Unreadable(String),
 }
 
 impl Refused {
-    /// What a decision sees of it.
+    /// The kind of failure, for decisions.
     pub fn kind(&self) -> FaultKind {
         match self {
-            // What we wanted to change is gone: it has changed meanwhile.
+            // The object of the write is gone: it has changed meanwhile.
             Refused::NotFound(_) => FaultKind::Conflict,
             Refused::Refused { kind, .. } => *kind,
             Refused::Timeout | Refused::Transport(_) | Refused::Unreadable(_) => FaultKind::Transient,
@@ -95,25 +91,19 @@ impl Refused {
     }
 }
 
-/// What became of an object that was deleted.
+/// The result of a deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deleted<K> {
     /// It is gone.
     Gone,
-    /// It goes in its own time; this is what it is now.
+    /// The object is marked for deletion, and is now in this state.
     Going(Box<K>),
 }
 
 /// An object that can be written in a namespace.
-pub trait Writable:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize
-{
-}
+pub trait Writable: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Kept {}
 
-impl<K> Writable for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned + Serialize
-{
-}
+impl<K> Writable for K where K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Kept {}
 
 impl Requests {
     /// Requests through this client. Its retries must be off.
@@ -123,6 +113,10 @@ impl Requests {
     }
 
     /// Reads one object.
+    ///
+    /// # Errors
+    /// Fails with [`Refused`], which says whether the API server refused, did not answer, or answered something that is
+    /// not understood. A missing object is no error.
     pub async fn get<K: Writable>(&self, namespace: &str, name: &str) -> Result<Option<K>, Refused> {
         match self.limited(self.api::<K>(namespace).get(name)).await {
             Ok(object) => Ok(Some(readable(object)?)),
@@ -131,7 +125,11 @@ impl Requests {
         }
     }
 
-    /// Makes an object that is never applied later.
+    /// Creates an object that is never applied later.
+    ///
+    /// # Errors
+    /// Fails with [`Refused`], which says whether the API server refused, did not answer, or answered something that is
+    /// not understood.
     pub async fn create<K: Writable>(&self, namespace: &str, object: &K) -> Result<K, Refused> {
         let params = PostParams {
             dry_run: false,
@@ -142,19 +140,41 @@ impl Requests {
         readable(self.write::<K, _>("create", api.create(&params, &object)).await?)
     }
 
-    /// Makes an object by server-side apply; a conflict if there is one of that name already.
+    /// Creates an object by server-side apply.
+    ///
+    /// # Errors
+    /// Fails with [`Refused`], which says whether the API server refused, did not answer, or answered something that is
+    /// not understood. The kind is [`FaultKind::Conflict`] if there is an object of that name already.
     pub async fn apply_new<K: Writable>(&self, namespace: &str, name: &str, content: Value) -> Result<K, Refused> {
         self.apply(namespace, name, content, json!({"resourceVersion": NO_VERSION}))
             .await
     }
 
-    /// Changes this very object by server-side apply.
-    pub async fn apply_to<K: Writable>(&self, namespace: &str, exact: &Exact, content: Value) -> Result<K, Refused> {
+    /// Changes an object by server-side apply, if it still has the UID and version of `exact`.
+    ///
+    /// # Errors
+    /// Fails with [`Refused`], which says whether the API server refused, did not answer, or answered something that is
+    /// not understood. The kind is [`FaultKind::Conflict`] if the object has changed.
+    pub async fn apply_to<K: Writable>(
+        &self,
+        namespace: &str,
+        exact: &ObjectVersion,
+        content: Value,
+    ) -> Result<K, Refused> {
         self.apply(namespace, exact.name(), content, precondition(exact)).await
     }
 
-    /// Changes this very object by merge patch.
-    pub async fn merge<K: Writable>(&self, namespace: &str, exact: &Exact, change: Value) -> Result<K, Refused> {
+    /// Changes an object by merge patch, if it still has the UID and version of `exact`.
+    ///
+    /// # Errors
+    /// Fails with [`Refused`], which says whether the API server refused, did not answer, or answered something that is
+    /// not understood. The kind is [`FaultKind::Conflict`] if the object has changed.
+    pub async fn merge<K: Writable>(
+        &self,
+        namespace: &str,
+        exact: &ObjectVersion,
+        change: Value,
+    ) -> Result<K, Refused> {
         let patch = Patch::Merge(with_metadata(change, precondition(exact)));
         let params = PatchParams {
             field_manager: Some(MANAGER.to_owned()),
@@ -167,8 +187,14 @@ impl Requests {
         )
     }
 
-    /// Changes the resources of this very pod's containers in place, by strategic merge patch of its subresource `resize`.
-    pub async fn resize(&self, namespace: &str, exact: &Exact, change: Value) -> Result<Pod, Refused> {
+    /// Changes the resources of a pod's containers in place, by strategic merge patch of its subresource `resize`, if
+    /// the pod still has the UID and version of `exact`.
+    ///
+    /// # Errors
+    /// Fails with [`Refused`], which says whether the API server refused, did not answer, or answered something that is
+    /// not understood. The kind is [`FaultKind::Conflict`] if the object has changed. It is [`FaultKind::Invalid`] if
+    /// the API server does not offer this, or the operator may not do it: the pod can then be replaced.
+    pub async fn resize(&self, namespace: &str, exact: &ObjectVersion, change: Value) -> Result<Pod, Refused> {
         let patch = Patch::Strategic(with_metadata(change, precondition(exact)));
         let params = PatchParams {
             field_manager: Some(MANAGER.to_owned()),
@@ -177,25 +203,27 @@ impl Requests {
         let pods = self.api::<Pod>(namespace);
         let request = pods.patch_subresource("resize", exact.name(), &params, &patch);
         let answer = self.write::<Pod, _>("resize", request);
-        match answer.await {
-            // Kubernetes before 1.33 has no such subresource; its words are those for any path that there is not.
-            Err(Refused::NotFound(message)) if message.contains(NO_SUCH_RESOURCE) => Err(Refused::Refused {
-                kind: FaultKind::Invalid,
-                message: format!("the API server does not offer it: {message}"),
-            }),
-            // Admission would refuse a new pod as well; who may not do this one thing may still replace pods.
-            Err(Refused::Refused {
-                kind: FaultKind::Forbidden,
-                message,
-            }) if message.contains(MAY_NOT_RESIZE) => Err(Refused::Refused {
+        let error = match answer.await {
+            Ok(pod) => return readable(pod),
+            Err(error) => error,
+        };
+        let (Refused::NotFound(message) | Refused::Refused { message, .. }) = &error else {
+            return Err(error);
+        };
+        match why_never_resized(error.kind(), message) {
+            Some(message) => Err(Refused::Refused {
                 kind: FaultKind::Invalid,
                 message,
             }),
-            answer => readable(answer?),
+            None => Err(error),
         }
     }
 
-    /// Replaces the status, if the object is still at the version that `object` has.
+    /// Replaces the status, if the object still has the version of `object`.
+    ///
+    /// # Errors
+    /// Fails with [`Refused`], which says whether the API server refused, did not answer, or answered something that is
+    /// not understood. The kind is [`FaultKind::Conflict`] if the object has changed.
     pub async fn replace_status<K: Writable>(&self, namespace: &str, name: &str, object: &K) -> Result<K, Refused> {
         let params = PostParams {
             dry_run: false,
@@ -209,18 +237,22 @@ impl Requests {
         )
     }
 
-    /// Deletes this very object; it is no error if it is gone already.
+    /// Deletes an object, if it still has the UID and version of `exact`. A missing object counts as deleted.
+    ///
+    /// # Errors
+    /// Fails with [`Refused`], which says whether the API server refused, did not answer, or answered something that is
+    /// not understood. The kind is [`FaultKind::Conflict`] if the object has changed.
     pub async fn delete<K: Writable>(
         &self,
         namespace: &str,
-        exact: &Exact,
+        exact: &ObjectVersion,
         propagation: PropagationPolicy,
     ) -> Result<Deleted<K>, Refused> {
         let params = DeleteParams {
             propagation_policy: Some(propagation),
             preconditions: Some(Preconditions {
                 uid: Some(exact.uid().to_owned()),
-                resource_version: Some(exact.resource_version().to_owned()),
+                resource_version: Some(exact.resource_version().to_owned()).filter(|version| !version.is_empty()),
             }),
             ..DeleteParams::default()
         };
@@ -235,12 +267,12 @@ impl Requests {
         }
     }
 
-    /// The client, for what is not in a namespace.
+    /// The client, for requests that are not made in one namespace.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Runs a request that writes: counted, with the time limit.
+    /// Runs a request that writes: counts it, and sets the time limit.
     async fn write<K: Writable, T>(
         &self,
         verb: &'static str,
@@ -253,6 +285,9 @@ impl Requests {
     }
 
     /// Runs a request with the time limit.
+    ///
+    /// # Errors
+    /// Fails with [`Refused::Timeout`] after ten seconds, and otherwise as the request does.
     pub async fn limited<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Refused> {
         match tokio::time::timeout(TIMEOUT, request).await {
             Ok(answer) => answer.map_err(classify),
@@ -268,7 +303,7 @@ impl Requests {
         metadata: Value,
     ) -> Result<K, Refused> {
         let patch = Patch::Apply(with_metadata(content, metadata));
-        // Force: what a builder names is ours, whoever wrote it last.
+        // Force: the fields that a builder names belong to the operator, whoever wrote them last.
         let params = PatchParams::apply(MANAGER).force();
         let api = self.api::<K>(namespace);
         readable(self.write::<K, _>("apply", api.patch(name, &params, &patch)).await?)
@@ -283,8 +318,11 @@ fn readable<K>(object: Guarded<K>) -> Result<K, Refused> {
     object.0.map_err(|unreadable| Refused::Unreadable(unreadable.why))
 }
 
-fn precondition(exact: &Exact) -> Value {
-    json!({"uid": exact.uid(), "resourceVersion": exact.resource_version()})
+fn precondition(exact: &ObjectVersion) -> Value {
+    match exact.resource_version() {
+        "" => json!({"uid": exact.uid()}),
+        version => json!({"uid": exact.uid(), "resourceVersion": version}),
+    }
 }
 
 fn with_metadata(mut content: Value, more: Value) -> Value {
@@ -316,9 +354,9 @@ fn with_sources(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
         }
         source = error.source();
     }
@@ -354,7 +392,8 @@ mod tests {
         assert_eq!(kind_of(504, "timeout"), FaultKind::Transient);
     }
 
-    /// Answers every request with this, and with the request's method, path, content type and body as its message.
+    /// An API server that answers every request with this code. Its message also quotes the request's method, path,
+    /// content type and body.
     fn echoing(code: u16, message: &'static str) -> Requests {
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| async move {
             let (parts, body) = request.into_parts();
@@ -374,7 +413,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_resize_asks_for_this_very_pod_and_a_server_that_does_not_know_it_refuses() {
-        let exact = Exact::new("db-0", "u", "7");
+        let exact = ObjectVersion::new("db-0", "u", "7");
         let ask = |code, message| {
             let (exact, requests) = (exact.clone(), echoing(code, message));
             async move { requests.resize("ns", &exact, json!({"spec": {}})).await.unwrap_err() }

@@ -34,6 +34,9 @@ use crate::requests::Requests;
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// Runs the operator until it is told to end, or until it has lost the lead (an error).
+///
+/// # Errors
+/// Fails if the operator cannot start (no API server, or an address in use), or if it has lost the lead.
 pub async fn run(arguments: Arguments) -> Result<()> {
     let config = Config::new(&arguments, std::env::vars());
     let client = client().await?;
@@ -193,13 +196,18 @@ impl Report for Reporter {
             namespace,
             name,
             error = object.why,
-            "an object cannot be read: its database alone waits"
+            "an object cannot be read: only what it belongs to waits"
         );
         // Of another kind, the status of its database tells, and an event with it.
-        if kind != self.caches.databases.kind {
+        let ours = [
+            self.caches.databases.kind,
+            self.caches.operations.kind,
+            self.caches.backups.kind,
+        ];
+        if !ours.contains(&kind) {
             return;
         }
-        let event = events::unreadable(metadata, &object.why, &self.identity);
+        let event = events::unreadable(kind, metadata, &object.why, &self.identity);
         let requests = self.requests.clone();
         tokio::spawn(async move {
             match requests.create(&namespace, &event).await {

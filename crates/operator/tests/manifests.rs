@@ -42,10 +42,10 @@ fn install() -> String {
         String::from("# All of manifests/ in one file: kubectl apply --server-side -f manifests/install.yaml\n");
     for file in files {
         // The file that is made from the table is made here too, so that one run with UPDATE_MANIFESTS brings both up to date.
-        let text = if file == "base/cluster-role.yaml" {
-            rbac::manifest()
-        } else {
-            read(file)
+        let text = match file {
+            "base/cluster-role.yaml" => rbac::manifest(),
+            "base/user-roles.yaml" => rbac::users_manifest(),
+            file => read(file),
         };
         yaml.push_str("---\n");
         yaml.push_str(text.trim_start_matches("---\n").trim_end());
@@ -73,6 +73,24 @@ fn the_cluster_role_is_the_table() {
         assert_eq!(list("apiGroups"), [expected.group]);
         assert_eq!(list("resources"), [expected.resource]);
         assert_eq!(list("verbs"), expected.verbs);
+    }
+}
+
+/// The roles of users stand in the same file: whoever edits may not write a status, which is the operator's.
+#[test]
+fn the_roles_of_users_are_the_table() {
+    check("base/user-roles.yaml", &rbac::users_manifest());
+    for (role, (to, ..)) in rbac::users_manifest().split("---\n").zip(rbac::USERS) {
+        let role = parse(role);
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
+        assert_eq!(role["metadata"]["labels"][&label], "true");
+        let resources = role["rules"][0]["resources"].as_array().unwrap();
+        assert!(
+            !resources.is_empty()
+                && resources
+                    .iter()
+                    .all(|resource| !resource.as_str().unwrap().ends_with("/status"))
+        );
     }
 }
 
@@ -243,8 +261,8 @@ fn the_network_policy_names_the_ports_of_a_databases_pods() {
     let named: std::collections::BTreeSet<&str> = named.map(|port| port["port"].as_str().unwrap()).collect();
     let config = operator::config::Config::default();
     let db = serde_json::from_value(serde_json::json!({
-        "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
-        "metadata": {"name": "shop", "namespace": "ns", "uid": "u"}, "spec": {"storage": {"size": "1Gi"}},
+        "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
+        "metadata": {"name": "shop", "namespace": "ns", "uid": "u"}, "spec": {"storage": {"data": {"size": "1Gi"}}},
     }))
     .unwrap();
     let subject = operator::builders::Subject::new(&db, &config).unwrap();

@@ -1,9 +1,10 @@
-//! What a figure is measured by.
+//! How much CPU time a figure took.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// How long this thread has computed; the machine may do other things as well. Where that is not told, how long it has been there.
+/// CPU time of this thread, so that other work of the machine does not count. Where it is not available, the elapsed
+/// time.
 #[must_use]
 pub fn computed() -> Duration {
     static BEGUN: OnceLock<Instant> = OnceLock::new();
@@ -13,7 +14,7 @@ pub fn computed() -> Duration {
     nanoseconds.map_or(there, Duration::from_nanos)
 }
 
-/// How many of something are done in a second of computing, which began when so much was [`computed`].
+/// How many of something were done per second of CPU time, since the start at [`computed`].
 #[must_use]
 pub fn per_second(count: usize, begun: Duration) -> f64 {
     count as f64 / (computed() - begun).as_secs_f64()

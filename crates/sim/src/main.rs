@@ -1,4 +1,4 @@
-//! `sim`: runs the simulator, searches worlds of the model, and shows what was found.
+//! `sim`: runs the simulator, searches worlds of the model, and shows what they find.
 
 mod worlds;
 
@@ -19,7 +19,7 @@ usage: sim run [--seeds N | --for SECONDS] [--from SEED] [--all] [--table] [--bu
        sim search [--members N] [--required N] [--faults N] [--reboots N] [--edits N] [--records N] [--epochs N] [--timed] [--losable]
                   [--start formed|cut|parted|strict|given-up] [--steps N] [--limit STATES]   all states of a world of the model";
 
-/// What was asked for beside the command.
+/// The options after the command.
 #[derive(Default)]
 struct Options {
     seed: Option<u64>,
@@ -67,7 +67,7 @@ fn command(arguments: &[String]) -> Result<bool, String> {
             options.runs.unwrap_or(50),
             options.fault.unwrap_or(Fault::Reboot),
         )),
-        other => Err(format!("{other:?} is no command")),
+        other => Err(format!("{other:?} is not a command")),
     }
 }
 
@@ -102,7 +102,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
                 let unknown = || format!("{name:?} is none of {}", known.join(", "));
                 options.fault = Some(Fault::named(name).ok_or_else(unknown)?);
             }
-            other if other.starts_with('-') => return Err(format!("{other:?} is no option")),
+            other if other.starts_with('-') => return Err(format!("{other:?} is not an option")),
             other if options.seed.is_none() => options.seed = Some(number(other)?),
             other => return Err(format!("{other:?} is one argument too many")),
         }
@@ -115,7 +115,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
 
 fn number(text: &str) -> Result<u64, String> {
     text.parse()
-        .map_err(|_| format!("{text:?} is no number from 0 to {}", u64::MAX))
+        .map_err(|_| format!("{text:?} is not a number from 0 to {}", u64::MAX))
 }
 
 fn planned(seed: u64, options: &Options) -> Plan {
@@ -128,7 +128,7 @@ fn planned(seed: u64, options: &Options) -> Plan {
     Plan { bug, ..plan }.without(&options.without)
 }
 
-/// Runs seeds one after the other; the first that fails is shrunk and explained.
+/// Runs one seed after the other. The first that fails is shrunk and explained.
 fn many(options: &Options) -> Result<bool, String> {
     let begun = computed();
     let last = Duration::from_secs(options.seconds.unwrap_or(u64::MAX >> 16));
@@ -157,7 +157,7 @@ fn many(options: &Options) -> Result<bool, String> {
     print_coverage(&coverage, options.table);
     println!(
         "{seeds} seeds in {took:.1} s of one core: {} failovers ({:.0} a minute), {} promotions, {} acknowledged commits, {:.1} hours, {} events; \
-         {excused} ended without a primary and rightly so; {} promotions lost what asynchronous commits may lose",
+         {excused} ended without a primary for a valid reason; {} promotions lost commits that an asynchronous cluster may lose",
         coverage.failovers,
         coverage.failovers as f64 * 60.0 / took,
         coverage.promotions,
@@ -182,7 +182,7 @@ fn many(options: &Options) -> Result<bool, String> {
     Ok(failed == 0)
 }
 
-/// `table`: with each decision by its phase, its reason, and its fault.
+/// Prints what was reached. `table`: also each decision with its phase, its reason and its fault.
 fn print_coverage(coverage: &Coverage, table: bool) {
     let agents = coverage.decisions.iter();
     print_sums(agents.map(|((rule, action, _), count)| (format!("{rule}: {action}"), count)));
@@ -246,7 +246,7 @@ fn explain(plan: Plan) -> bool {
     outcome.wrong.is_none()
 }
 
-/// Prints the smallest plan that still fails; `false` if nothing is wrong.
+/// Prints the smallest plan that still fails; returns `false` if nothing is wrong.
 fn smallest(plan: Plan) -> bool {
     let Some(left_out) = shrink(&plan) else {
         println!("seed {}: nothing is wrong", plan.seed);
@@ -279,12 +279,12 @@ fn conclude(outcome: &Outcome) {
     println!("writes: {acknowledged} acknowledged, {unknown} unknown, {refused} refused");
     match (&outcome.wrong, &outcome.excused) {
         (Some(wrong), _) => println!("WRONG: {wrong}"),
-        (None, Some(why)) => println!("it does not serve in the end, and rightly so: {why}"),
+        (None, Some(why)) => println!("it does not serve in the end, for a valid reason: {why}"),
         (None, None) => println!("all is well"),
     }
 }
 
-/// Measures: nothing but failovers, 20 in each run.
+/// Measures failovers: runs with no other faults, 20 failovers in each.
 fn failovers(runs: u64, fault: Fault) -> bool {
     let begun = computed();
     let mut coverage = Coverage::default();

@@ -1,4 +1,4 @@
-//! `sim search`: all states of a world of the model, of any size: what is too large for a test.
+//! `sim search`: all states of a world of the model, of any size, also one that is too large for a test.
 
 use sim::computing::{computed, per_second};
 use sim::model::bounds::Bounds;
@@ -6,21 +6,21 @@ use sim::model::check::{cut, formed, given_up, parted, strict};
 use sim::model::search::{Report, search_near, search_to_rest};
 use sim::model::state::World;
 
-/// What is to be searched.
+/// The world to search, and how.
 struct Wanted {
     members: u64,
     required: u8,
     start: String,
     bounds: Bounds,
-    /// Only what so many steps lead to, and then not whether it comes to rest.
+    /// Search only states within this many steps, without the check that each becomes idle.
     steps: Option<usize>,
     limit: usize,
 }
 
-/// Searches; `false` if something is wrong, or if there are more states than the limit.
+/// Searches; returns `false` if something is wrong, or if there are more states than the limit.
 ///
 /// # Errors
-/// When the arguments name no world.
+/// Fails if the arguments name no world.
 pub fn search(arguments: &[String]) -> Result<bool, String> {
     let wanted = parse(arguments)?;
     match wanted.members {
@@ -51,7 +51,7 @@ fn parse(arguments: &[String]) -> Result<Wanted, String> {
         let mut small = || {
             let text = value()?;
             text.parse()
-                .map_err(|_| format!("{text:?} is no number from 0 to {}", u8::MAX))
+                .map_err(|_| format!("{text:?} is not a number from 0 to {}", u8::MAX))
         };
         let bounds = &mut wanted.bounds;
         match argument.as_str() {
@@ -67,7 +67,7 @@ fn parse(arguments: &[String]) -> Result<Wanted, String> {
             "--steps" => wanted.steps = Some(crate::number(value()?)? as usize),
             "--limit" => wanted.limit = crate::number(value()?)? as usize,
             "--start" => value()?.clone_into(&mut wanted.start),
-            other => return Err(format!("{other:?} is no option of search")),
+            other => return Err(format!("{other:?} is not an option of search")),
         }
     }
     Ok(wanted)
@@ -101,7 +101,7 @@ fn of<const N: usize>(wanted: &Wanted) -> Result<bool, String> {
     } = report;
     println!(
         "{states} unique states, {steps} steps, {decisions} decisions, {:.0} states a second of one core; \
-         at most {longest} steps to rest; {spent} states have no more epochs or timelines",
+         at most {longest} steps until idle; {spent} states have no more epochs or timelines",
         per_second(states, begun)
     );
     println!("{:?}", report.events);

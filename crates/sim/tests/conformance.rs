@@ -1,5 +1,5 @@
-//! The model of PostgreSQL answers each script as real servers did. `UPDATE=1` writes down what the model answers: run
-//! `cargo test -p agent --test conformance` then, which asks PostgreSQL.
+//! The model of PostgreSQL answers each script as real servers did. `UPDATE=1` records what the model answers. After
+//! that run `cargo test -p agent --test conformance`, which asks PostgreSQL.
 
 use std::fmt::Write;
 

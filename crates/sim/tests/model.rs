@@ -1,4 +1,4 @@
-//! Every interleaving of a small world, and long courses in larger ones.
+//! Every interleaving of a small world, and long sequences in larger worlds.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use sim::model::state::World;
 use sim::model::table::table;
 use sim::model::walk::{Walk, walk, way_to};
 
-/// What is searched as a whole.
+/// The bounds of worlds that are searched as a whole.
 const SMALL: Bounds = Bounds {
     faults: 1,
     reboots: 0,
@@ -23,7 +23,7 @@ const SMALL: Bounds = Bounds {
     losable: false,
     mutant: None,
 };
-/// What is walked through.
+/// The bounds of worlds that are walked through.
 const LARGE: Bounds = Bounds {
     faults: 12,
     reboots: 1,
@@ -44,7 +44,7 @@ fn figures<const N: usize>(name: &str, begun: Duration, report: &Report<N>) {
     );
 }
 
-/// For the summary of `cargo xtask test`, too.
+/// Also for the summary of `cargo xtask test`.
 fn told_whole<const N: usize>(name: &str, begun: Duration, report: &Report<N>) {
     println!(
         "figure: model, {name}: {} unique states, {:.0} a second of one core",
@@ -54,17 +54,17 @@ fn told_whole<const N: usize>(name: &str, begun: Duration, report: &Report<N>) {
     figures(name, begun, report);
 }
 
-/// Searches all states, and compares their number; and from each of them it comes to serve, and to rest.
+/// Searches all states, and compares their number. From each of them the database must serve again and become idle.
 fn whole_to_rest<const N: usize>(name: &str, start: World<N>, bounds: Bounds, states: usize, goals: &[Event]) {
     let begun = computed();
     let report = search_to_rest(start, bounds, 6_000_000);
     told_whole(name, begun, &report);
     searched_whole(name, &report, states, goals);
     assert_eq!(report.converged, states, "{name}: from each state");
-    assert!(report.longest <= LONGEST, "{name}: {} steps to rest", report.longest);
+    assert!(report.longest <= LONGEST, "{name}: {} steps until idle", report.longest);
 }
 
-/// So many steps lead to rest from any state of the small worlds, if each is one that helps.
+/// From any state of the small worlds, this many steps lead to an idle world, if each step helps.
 const LONGEST: usize = 30;
 
 fn searched_whole<const N: usize>(name: &str, report: &Report<N>, states: usize, goals: &[Event]) {
@@ -92,7 +92,7 @@ fn reached<const N: usize>(report: &Report<N>, events: &[Event]) {
     );
 }
 
-/// Walks so many courses, or as many as `MODEL_COURSES` says.
+/// Walks this many sequences, or as many as `MODEL_COURSES` says.
 fn courses(usual: usize) -> usize {
     let courses = std::env::var("MODEL_COURSES").ok();
     courses.and_then(|courses| courses.parse().ok()).unwrap_or(usual)
@@ -109,7 +109,7 @@ fn walked<const N: usize>(name: &str, start: World<N>, bounds: Bounds, usual: us
     let report = walk(&mut Decider::new(bounds.timed), start, bounds, plan);
     figures(name, begun, &report);
     assert!(report.wrong.is_none(), "{name}: {}", report.explain());
-    assert!(report.converged > 0, "{name}: no course was seen to converge");
+    assert!(report.converged > 0, "{name}: no sequence was seen to converge");
     report
 }
 
@@ -161,7 +161,7 @@ const ELECTED: &[Event] = &[
     Event::Relaxed,
     Event::Tightened,
 ];
-/// A late promotion is not among them: one in a thousand courses has one, and the search of two members sees it.
+/// A late promotion is not among them: one in a thousand sequences has one, and the search of two members reaches it.
 const COURSES_OF_THREE: &[Event] = &[
     Event::Promoted,
     Event::PromotedSecondBest,
@@ -192,9 +192,9 @@ const COURSES_WITH_A_LOSS: &[Event] = &[Event::LostAsAccepted, Event::RewoundAnd
 const COURSES_OF_AN_UNFIT_ONE: &[Event] = &[Event::Inherited];
 const COURSES_OF_TWO: &[Event] = &[Event::KeptAside, Event::Cloned];
 
-/// Whatever the model can notice is looked for somewhere.
+/// Each event that the model can notice must be asserted by some search or walk.
 #[test]
-fn each_goal_is_to_be_reached() {
+fn each_goal_is_asserted_by_a_search_or_walk() {
     let asserted = [
         OF_TWO,
         CUT,
@@ -214,11 +214,12 @@ fn each_goal_is_to_be_reached() {
     ];
     let asserted = asserted.concat();
     for goal in Event::GOALS {
-        assert!(asserted.contains(&goal), "nothing asserts that {goal:?} happens");
+        assert!(asserted.contains(&goal), "no test asserts that {goal:?} happens");
     }
 }
 
-/// Two members in all that one fault, two, or an edit may bring; three in all changes of the rule that one fault brings about.
+/// Two members: everything that one fault, two faults, or an edit may lead to. Three members: all changes of the rule
+/// that one fault leads to.
 #[test]
 fn small_worlds_are_searched_as_a_whole() {
     whole_to_rest("2 members, 1 required, 1 fault", formed::<2>(1), SMALL, 94_853, OF_TWO);
@@ -259,7 +260,7 @@ const LOSABLE: Bounds = Bounds {
     ..SMALL
 };
 
-/// Two members in all that the loss of the Lease and one fault may bring; two losses; and three members.
+/// Two members: everything that the loss of the Lease and one fault may lead to, and two losses; and three members.
 #[test]
 fn members_that_lose_the_lease_are_searched_as_a_whole() {
     whole_to_rest(
@@ -300,7 +301,7 @@ fn members_that_lose_the_lease_are_searched_as_a_whole() {
     );
 }
 
-/// Two members in all that one fault and one loss of power may bring.
+/// Two members: everything that one fault and one loss of power may lead to.
 #[test]
 fn two_members_through_a_reboot_are_searched_as_a_whole() {
     let bounds = Bounds {
@@ -317,13 +318,14 @@ fn two_members_through_a_reboot_are_searched_as_a_whole() {
     );
 }
 
-/// From where nobody hears the primary, two members under one fault: a promotion and a rewind may be broken off.
+/// Two members, neither of which hears the primary, with one fault: a promotion and a rewind may be interrupted.
 #[test]
-fn two_members_through_what_is_broken_off_are_searched_as_a_whole() {
+fn two_members_through_interrupted_work_are_searched_as_a_whole() {
     whole_to_rest("2 members, 1 required, cut, 1 fault", cut::<2>(1), SMALL, 764_760, CUT);
 }
 
-/// From where nobody hears the primary, three members through all elections of the next epoch, where commits wait for one and for both.
+/// Three members, none of which hears the primary: all elections of the next epoch, with commits that wait for one and
+/// for both.
 #[test]
 fn three_members_through_an_election_are_searched_as_a_whole() {
     let bounds = Bounds {
@@ -333,12 +335,12 @@ fn three_members_through_an_election_are_searched_as_a_whole() {
         ..SMALL
     };
     whole_to_rest("3 members, 1 required, cut", cut::<3>(1), bounds, 1_477_644, ELECTED);
-    // Nobody may leave this rule.
+    // No name may leave this rule.
     let elected = [Event::Promoted, Event::Bumped, Event::Rewound, Event::StoodDown];
     whole_to_rest("3 members, 2 required, cut", cut::<3>(2), bounds, 1_073_169, &elected);
 }
 
-/// Searches all states that so many steps lead to, and compares their number.
+/// Searches all states within this many steps, and compares their number.
 fn near<const N: usize>(name: &str, start: World<N>, bounds: Bounds, steps: usize, states: usize, goals: &[Event]) {
     let begun = computed();
     let report = search_near(start, bounds, steps, 2_000_000);
@@ -346,8 +348,8 @@ fn near<const N: usize>(name: &str, start: World<N>, bounds: Bounds, steps: usiz
     searched_whole(name, &report, states, goals);
 }
 
-/// Five members are too many to search as a whole: all that so many steps can bring, from where all is well, from where nobody
-/// hears the primary, and from the middle of an election.
+/// Five members are too many to search as a whole. So all states within some steps are searched: from a healthy world,
+/// from one in which no member hears the primary, and from the middle of an election.
 #[test]
 fn five_members_are_searched_near_the_beginning_and_near_an_election() {
     let bounds = Bounds { epochs: 2, ..SMALL };
@@ -402,8 +404,8 @@ const CALM: Bounds = Bounds {
     ..SMALL_TIMED
 };
 
-/// Where commits wait for nobody, clocks are the fence: all that two members can come to without a fault, and all that so many
-/// steps can bring with one. That these are enough is shown by what they find.
+/// If commits wait for no standby, clocks are the fence. All states that two members reach without a fault, and with
+/// one fault all within some steps. What they find shows that this is enough.
 #[test]
 fn two_members_that_clocks_keep_apart_are_searched() {
     whole_to_rest(
@@ -437,9 +439,9 @@ fn two_members_that_clocks_keep_apart_are_searched() {
     }
 }
 
-/// Where reads that are old are to have ended before another is elected: two members as a whole without a fault, and near the
-/// beginning with one; three near a promotion, since with two the new primary opens to nobody before the old one
-/// has ended.
+/// Old reads must have ended before another member is elected. Two members: all states without a fault, and with one
+/// those near the beginning. Three members near a promotion, because with two the new primary does not open before the
+/// old one has ended.
 #[test]
 fn members_with_strict_reads_are_searched() {
     whole_to_rest(
@@ -478,10 +480,10 @@ fn members_with_strict_reads_are_searched() {
     );
 }
 
-/// Where the user has accepted that what those have who do not answer is lost: three members near an election that loses something,
-/// and in long courses, in which the user says so at any time, of this epoch or of one that is over.
+/// The user has accepted the loss of the WAL of members that do not answer. Three members near an election that loses
+/// commits, and long sequences in which the user accepts at any time, for the present epoch or an earlier one.
 #[test]
-fn what_is_given_up_is_what_the_user_accepts_and_it_is_kept() {
+fn only_accepted_commits_are_given_up_and_their_wal_is_kept() {
     let bounds = Bounds { records: 2, ..CALM };
     near(
         "3 members, 1 required, with clocks, a loss accepted, 13 steps",
@@ -500,9 +502,9 @@ fn what_is_given_up_is_what_the_user_accepts_and_it_is_kept() {
     reached(&report, COURSES_WITH_A_LOSS);
 }
 
-/// What three members cannot be searched through as a whole: an election, and one fault, one reboot or one edit with it.
+/// What cannot be searched as a whole with three members: an election with one fault, one reboot or one edit.
 #[test]
-fn three_members_are_searched_near_an_election_with_one_more_trouble() {
+fn three_members_are_searched_near_an_election_with_one_more_fault_or_edit() {
     let bounds = Bounds {
         faults: 0,
         epochs: 2,
@@ -551,15 +553,15 @@ fn three_members_are_searched_near_an_election_with_one_more_trouble() {
     );
 }
 
-/// From where one is elected alone while another member still follows the primary of before, which lives and writes.
+/// One member is elected alone while another still follows the old primary, which lives and writes.
 const LEFT_OUT: Bounds = Bounds {
     faults: 0,
     epochs: 2,
     ..SMALL
 };
 
-/// A standby that was not asked for a promise follows the new primary only once nothing can come from the former one: whatever that one
-/// sends in the last moment goes beyond the fork.
+/// A standby that was not asked for a promise follows the new primary only once the former one can send nothing more:
+/// WAL that it sends in the last moment goes beyond the fork.
 #[test]
 fn a_standby_that_still_follows_a_former_primary_is_searched() {
     near(
@@ -572,9 +574,9 @@ fn a_standby_that_still_follows_a_former_primary_is_searched() {
     );
 }
 
-/// What a search finds not to come to rest is told by a shortest course, too.
+/// A search that finds a world that does not become idle shows a shortest sequence too.
 #[test]
-fn the_shortest_course_that_does_not_converge_is_told_as_a_table() {
+fn the_shortest_sequence_that_does_not_converge_is_shown_as_a_table() {
     let bounds = Bounds {
         faults: 0,
         mutant: Some(Mutant::EpochIsNotRaised),
@@ -583,7 +585,7 @@ fn the_shortest_course_that_does_not_converge_is_told_as_a_table() {
     let report = search_to_rest(cut::<2>(1), bounds, 100_000);
     let (course, what) = report.wrong.as_ref().expect("from where it does not converge");
     println!("{}", report.explain());
-    assert!(what.contains("it does not come to serve"), "{what}");
+    assert!(what.contains("it does not serve again"), "{what}");
     let promised = course.iter().any(|(label, _)| label.to_string().contains("Promise"));
     assert!(promised && course.len() <= 4, "{}", table(course));
 }
@@ -612,9 +614,9 @@ fn two_members_and_five_members_lose_nothing_in_long_courses() {
     walked("5 members, 2 required", formed::<5>(2), LARGE, 400);
 }
 
-/// It comes to serve as long as there is another one with all the WAL that the elected one came with.
+/// It serves again as long as another member has all the WAL that the elected one came with.
 #[test]
-fn an_elected_member_that_cannot_be_promoted_leaves_the_lease_to_one_that_can() {
+fn an_elected_member_that_cannot_be_promoted_leaves_the_lease_to_another_member() {
     let bounds = Bounds {
         unfit: 1,
         faults: 4,
@@ -630,7 +632,7 @@ fn an_elected_member_that_cannot_be_promoted_leaves_the_lease_to_one_that_can() 
     reached(&report, COURSES_OF_AN_UNFIT_ONE);
 }
 
-/// Where a broken rule is looked for: for how many standbys commits wait, and within what. Where they wait for nobody, clocks
+/// Where a broken rule is looked for: how many standbys commits wait for, and the bounds. If they wait for none, clocks
 /// count.
 fn looked_for(mutant: Mutant) -> (u8, Bounds) {
     let required = match mutant {
@@ -662,9 +664,9 @@ fn looked_for(mutant: Mutant) -> (u8, Bounds) {
     (required, bounds)
 }
 
-/// What a search finds is a shortest course, and it is told step by step.
+/// A search finds a shortest sequence, and shows it step by step.
 #[test]
-fn the_shortest_course_to_a_loss_is_told_as_a_table() {
+fn the_shortest_sequence_to_a_loss_is_shown_as_a_table() {
     let mutant = Mutant::OnePromiseIsEnough;
     let bounds = Bounds {
         faults: 0,
@@ -688,7 +690,7 @@ fn the_shortest_course_to_a_loss_is_told_as_a_table() {
     assert!(course.len() < longer, "{} steps; a walk took {longer}", course.len());
 }
 
-/// The first course that shows what is wrong; every other round begins where nobody hears the primary.
+/// The first sequence that shows a violation. Every other round begins in a world in which no member hears the primary.
 fn hunt(decider: &mut Decider<3>, mutant: Mutant) -> Option<Report<3>> {
     let (required, bounds) = looked_for(mutant);
     let starts = match mutant {
@@ -712,7 +714,7 @@ fn hunt(decider: &mut Decider<3>, mutant: Mutant) -> Option<Report<3>> {
     })
 }
 
-/// The same by a search, where what is wrong is rare in walks.
+/// The same by a search, for violations that are rare in walks.
 fn searched<const N: usize>(mutant: Mutant, start: World<N>, bounds: Bounds) -> Option<(usize, String)> {
     let bounds = Bounds {
         mutant: Some(mutant),
@@ -721,7 +723,7 @@ fn searched<const N: usize>(mutant: Mutant, start: World<N>, bounds: Bounds) -> 
     told(search(start, bounds, 2_000_000))
 }
 
-/// Where commits wait for 1 alone by the Lease, the answer to the primary's write is lost, and nobody hears the primary.
+/// By the Lease commits wait for 1 alone, the answer to the primary's write is lost, and no member hears the primary.
 fn relaxed() -> World<3> {
     let course = Walk {
         seed: 1,
@@ -734,7 +736,7 @@ fn relaxed() -> World<3> {
     unanswered(*course.last().expect("its end"))
 }
 
-/// How many steps lead to what is wrong, and what that is.
+/// How many steps lead to the violation, and what it is.
 fn told<const N: usize>(report: Report<N>) -> Option<(usize, String)> {
     let (course, what) = report.wrong?;
     Some((
@@ -743,7 +745,7 @@ fn told<const N: usize>(report: Report<N>) -> Option<(usize, String)> {
     ))
 }
 
-/// Whatever rule is broken, the model notices.
+/// The model finds every broken rule.
 #[test]
 fn every_mutant_is_found() {
     let mut deciders = [Decider::new(false), Decider::new(true)];

@@ -1,10 +1,10 @@
-//! What docs/scenarios.md says is tested is tested: each test that it names exists, and each fault that it names in brackets
-//! stands in the end-to-end test beside it.
+//! docs/scenarios.md names only tests that exist, and each fault that it names in brackets is in the end-to-end test
+//! beside it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Short names of the page, and where they lead.
+/// Short names of the page, and the files that they mean.
 const SHORT: [(&str, &[&str]); 8] = [
     ("convergence", &["crates/machine/tests/convergence"]),
     ("election", &["crates/agent/tests/election.rs"]),
@@ -26,7 +26,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The code in a file and in its sibling with the tests, or in all files of a folder; nothing if there is neither.
+/// The code in a file and in its sibling with the tests, or in all files of a folder; empty if neither exists.
 fn code(path: &Path) -> String {
     let Ok(entries) = fs::read_dir(path) else {
         let files = [path.to_owned(), path.with_extension("").join("tests.rs")];
@@ -35,7 +35,7 @@ fn code(path: &Path) -> String {
     entries.flatten().map(|entry| code(&entry.path())).collect()
 }
 
-/// The code that a name of the page leads to, such as `e2e/failover` or `cluster/volumes`.
+/// The code that a name of the page means, such as `e2e/failover` or `cluster/volumes`.
 fn code_of(name: &str) -> String {
     if let Some(suite) = name.strip_prefix("e2e/") {
         return code(&root().join(format!("crates/e2e/tests/{suite}.rs")));
@@ -55,7 +55,7 @@ fn code_of(name: &str) -> String {
     places.iter().map(|place| code(&file(place))).collect()
 }
 
-/// What stands between backticks, with what follows each up to the next.
+/// The texts between backticks, each with the text up to the next one.
 fn quoted(text: &str) -> Vec<(&str, &str)> {
     let parts: Vec<&str> = text.split('`').collect();
     parts
@@ -66,7 +66,7 @@ fn quoted(text: &str) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn each_test_that_the_table_names_is_there() {
+fn each_test_that_the_table_names_exists() {
     let page = fs::read_to_string(root().join("docs/scenarios.md")).expect("the page");
     let (mut named, mut missing) = (0, Vec::new());
     for row in page.lines().filter(|line| line.starts_with('|')) {
@@ -74,7 +74,7 @@ fn each_test_that_the_table_names_is_there() {
         for (name, after) in quoted(row) {
             if let Some((place, test)) = name.rsplit_once("::") {
                 named += 1;
-                // The end of a name, where it begins as the one before.
+                // The end of a name that begins like the previous one.
                 let wanted = match test.strip_prefix('…') {
                     Some(end) => format!("{end}()"),
                     None => format!("fn {test}("),
@@ -83,7 +83,7 @@ fn each_test_that_the_table_names_is_there() {
                     missing.push(name);
                 }
             } else if let Some(code) = suite.as_deref() {
-                // A fault, in brackets after the suite that makes it.
+                // A fault, in brackets after the suite that injects it.
                 named += 1;
                 if !code.contains(&format!("\"{name}\"")) {
                     missing.push(name);

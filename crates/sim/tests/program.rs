@@ -1,8 +1,8 @@
-//! The program `sim`: what it takes, what it ends with, and that what it prints to be run again shows the same.
+//! The program `sim`: its arguments, its exit codes, and that the commands that it prints reproduce the same run.
 
 use std::process::Command;
 
-/// How it ends, and what it prints: the answer, and the error.
+/// Its exit code and its output: the answer, and the error.
 fn sim(arguments: &str) -> (Option<i32>, String, String) {
     let mut program = Command::new(env!("CARGO_BIN_EXE_sim"));
     let done = program.args(arguments.split_whitespace()).output().expect("it runs");
@@ -10,25 +10,25 @@ fn sim(arguments: &str) -> (Option<i32>, String, String) {
     (done.status.code(), text(&done.stdout), text(&done.stderr))
 }
 
-/// The line that begins so.
+/// The line that begins with `begins`.
 fn line<'a>(text: &'a str, begins: &str) -> &'a str {
     let found = text.lines().find_map(|line| line.strip_prefix(begins));
     found.unwrap_or_else(|| panic!("no line {begins:?}: {text}"))
 }
 
 #[test]
-fn what_cannot_be_understood_is_told_with_the_usage() {
+fn invalid_arguments_are_reported_with_the_usage() {
     for (arguments, told) in [
         ("", "which command?"),
-        ("dance", "\"dance\" is no command"),
+        ("dance", "\"dance\" is not a command"),
         ("replay", "which seed?"),
         ("run 7", "run takes no seed"),
         ("run --seeds", "--seeds needs a value"),
-        ("run --seeds many", "\"many\" is no number"),
+        ("run --seeds many", "\"many\" is not a number"),
         ("run --seeds 1 --for 1", "give --seeds or --for, not both"),
-        ("run --fast", "\"--fast\" is no option"),
+        ("run --fast", "\"--fast\" is not an option"),
         ("replay 1 2", "\"2\" is one argument too many"),
-        ("explain 1 --without 1,x", "\"x\" is no number"),
+        ("explain 1 --without 1,x", "\"x\" is not a number"),
         ("shrink 1 --bug Nothing", "\"Nothing\" is none of FenceIsSkipped"),
         ("failovers --fault Nothing", "\"Nothing\" is none of KillPostgres"),
         ("search --members 7", "7 members: give 2, 3, 4 or 5"),
@@ -40,9 +40,9 @@ fn what_cannot_be_understood_is_told_with_the_usage() {
             "search --start moon",
             "\"moon\" is none of formed, cut, parted, strict, given-up",
         ),
-        ("search --faults 256", "\"256\" is no number from 0 to 255"),
+        ("search --faults 256", "\"256\" is not a number from 0 to 255"),
         ("search --records", "--records needs a value"),
-        ("search --seeds 1", "\"--seeds\" is no option of search"),
+        ("search --seeds 1", "\"--seeds\" is not an option of search"),
     ] {
         let (code, answer, error) = sim(arguments);
         assert_eq!((code, answer.as_str()), (Some(2), ""), "{arguments}");
@@ -52,7 +52,7 @@ fn what_cannot_be_understood_is_told_with_the_usage() {
 }
 
 #[test]
-fn where_nothing_is_wrong_it_says_so() {
+fn without_a_failure_it_says_so() {
     let (code, answer, _) = sim("run --seeds 3");
     assert_eq!(code, Some(0), "{answer}");
     assert!(answer.contains("3 seeds in "), "{answer}");
@@ -70,9 +70,9 @@ fn where_nothing_is_wrong_it_says_so() {
     assert!(sim("failovers --runs 1 --fault KillAgent").1.contains(" failovers in "));
 }
 
-/// What many seeds find is shrunk, and the line that it is told by shows it again.
+/// A failure of many seeds is shrunk, and the printed command shows it again.
 #[test]
-fn what_is_printed_to_be_run_again_shows_the_same() {
+fn the_printed_command_shows_the_same_failure() {
     for whole in ["", " --whole"] {
         let (code, answer, _) = sim(&format!("run --seeds 30 --bug LeaseIsOverwritten{whole}"));
         assert_eq!(code, Some(1), "{answer}");
@@ -85,7 +85,7 @@ fn what_is_printed_to_be_run_again_shows_the_same() {
 }
 
 #[test]
-fn a_world_is_searched_as_a_whole_or_that_it_was_not_is_told() {
+fn a_search_says_whether_it_was_complete() {
     let world = "search --members 2 --edits 1 --records 1 --epochs 2";
     let (code, answer, _) = sim(world);
     assert_eq!(code, Some(0), "{answer}");
@@ -94,5 +94,5 @@ fn a_world_is_searched_as_a_whole_or_that_it_was_not_is_told() {
     assert_eq!(code, Some(1), "{answer}");
     assert!(answer.contains("NOT ALL: "), "{answer}");
     let (code, answer, _) = sim(&format!("{world} --steps 3"));
-    assert_eq!(code, Some(0), "what so many steps lead to is all of it: {answer}");
+    assert_eq!(code, Some(0), "all states are within that many steps: {answer}");
 }

@@ -1,4 +1,5 @@
-//! Each rule of the failover protocol, and each invariant, has something that would find its loss, and docs/model.md says what.
+//! Each rule of the failover protocol, and each invariant, has a check that would find its violation, and docs/model.md
+//! says which.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,18 +7,18 @@ use std::path::Path;
 
 use sim::model::bounds::Mutant;
 
-/// What holds in every state, or from every state on. In the model's words: docs/model.md.
+/// What holds in every state, or from every state on, in the words of docs/model.md.
 const LOST: &str = "nothing acknowledged is lost";
-const PROMISED: &str = "who receives has promised this epoch, and none above";
+const PROMISED: &str = "a member that receives WAL has promised this epoch, and none above";
 const TWICE: &str = "no timeline is begun twice";
-const ALONE: &str = "no two acknowledge alone";
-const SERVES: &str = "it comes to serve, and to rest";
+const ALONE: &str = "no two members acknowledge without a standby";
+const SERVES: &str = "it serves again and becomes idle";
 const HALF: &str = "nothing starts on half-rewound data";
 
-/// A rule: its name, what of the above needs it, and what of it is outside of the model's world.
+/// A rule: its name, which of the above depend on it, and what of it is outside of the model's world.
 type Row = (&'static str, &'static [&'static str], &'static str);
 
-const RULES: [Row; 22] = [
+const RULES: [Row; 24] = [
     (
         "Members are incarnations",
         &[],
@@ -27,7 +28,7 @@ const RULES: [Row; 22] = [
     (
         "Who may acknowledge",
         &[LOST],
-        "certificates and slots; that a name is one server is in it",
+        "certificates and slots; it has the rule that each name is one server",
     ),
     (
         "Order of a promise",
@@ -54,7 +55,7 @@ const RULES: [Row; 22] = [
     (
         "Lease missing is Unknown",
         &[TWICE, LOST],
-        "that the user has it made again: a convergence test of the machine",
+        "the user's order to make it again: a convergence test of the machine",
     ),
     ("API outage", &[ALONE], ""),
     ("`Preferred` and `Async`", &[ALONE, LOST], ""),
@@ -62,14 +63,24 @@ const RULES: [Row; 22] = [
     (
         "Scope",
         &[],
-        "no clients that cancel and no settings: that a fence kills those who wait is a unit test of the machine, that `fsync = off` is refused one of crate `api`",
+        "no clients that cancel, and no settings. A unit test of the machine checks that a fence kills waiting sessions; one of crate `api` checks that `fsync = off` is refused",
+    ),
+    (
+        "Suspicion",
+        &[],
+        "a member hears the primary or does not: unit tests of the machine check how long a silence lasts",
+    ),
+    (
+        "Clock fence",
+        &[ALONE],
+        "time passes in ticks: unit tests of the machine and tests of the agent check the kill time and the dead-man",
     ),
 ];
 
-/// What decides a rule, and tests of that alone: a file in `crates` and a function of it.
+/// What decides a rule, and its own tests: each a file in `crates` and a function of it.
 type Decided = (&'static [&'static str], &'static [&'static str]);
 
-const DECIDED: [Decided; 22] = [
+const DECIDED: [Decided; 24] = [
     (
         &[
             "machine/src/instance/identity.rs::create_member",
@@ -79,7 +90,7 @@ const DECIDED: [Decided; 22] = [
     ),
     (
         &[
-            "machine/src/instance/election/promise.rs::is_kept",
+            "machine/src/instance/facts/promises.rs::is_kept",
             "agent/src/volume/promise.rs::promise_at_least",
         ],
         &[
@@ -103,29 +114,29 @@ const DECIDED: [Decided; 22] = [
             "agent/src/postgres/receive.rs::promise",
         ],
         &[
-            "machine/src/instance/election/promise.rs::a_promise_that_was_written_down_and_not_completed_is_made_again",
+            "machine/src/instance/election/promise.rs::a_promise_that_was_persisted_and_not_completed_is_made_again",
             "agent/tests/failover.rs::after_a_promise_nothing_is_acknowledged",
         ],
     ),
     (
         &[
-            "machine/src/instance/context.rs::final_position",
-            "machine/src/instance/context.rs::electable_position",
+            "machine/src/instance/facts.rs::final_position",
+            "machine/src/instance/facts.rs::electable_position",
         ],
         &[
-            "machine/src/instance/election/promise.rs::a_position_is_told_only_with_the_promise_and_when_it_is_final",
+            "machine/src/instance/election/promise.rs::a_position_is_reported_only_with_the_promise_and_when_it_is_final",
             "machine/src/instance/election/promise.rs::wal_that_ends_before_its_timeline_begins_is_no_position",
         ],
     ),
     (
         &[
-            "machine/src/instance/standby.rs::to_follow",
+            "machine/src/instance/facts/following.rs::to_follow",
             "machine/src/instance/primary.rs::followers",
             "agent/src/volume/promise.rs::follow",
         ],
         &[
             "agent/src/volume/promise.rs::a_promise_takes_the_credential_away_and_following_brings_it_back",
-            "sim/tests/simulator.rs::who_follows_a_primary_of_long_ago_is_not_counted_by_that_of_now",
+            "sim/tests/simulator.rs::a_follower_of_an_earlier_tenure_is_not_counted",
         ],
     ),
     (
@@ -138,8 +149,8 @@ const DECIDED: [Decided; 22] = [
             "machine/src/instance/election/release.rs::covers_release",
         ],
         &[
-            "machine/src/instance/give_way.rs::an_elected_holder_that_cannot_begin_leaves_the_lease_to_one_that_has_all_that_it_came_with",
-            "machine/src/instance/election/release.rs::a_released_lease_goes_to_who_covers_its_position_at_once",
+            "machine/src/instance/give_way.rs::an_elected_holder_that_cannot_begin_leaves_the_lease_to_a_member_that_covers_its_position",
+            "machine/src/instance/election/release.rs::a_released_lease_is_taken_at_once_by_a_member_that_covers_its_position",
         ],
     ),
     (
@@ -148,7 +159,7 @@ const DECIDED: [Decided; 22] = [
             "machine/src/instance/election/ranking.rs::reserved",
         ],
         &[
-            "machine/src/instance/ballots.rs::who_is_elected",
+            "machine/src/instance/ballots.rs::elections_by_table",
             "machine/src/instance/election/ranking.rs::positions_rank_by_the_timeline_first_and_only_by_one_that_is_reserved",
         ],
     ),
@@ -175,8 +186,8 @@ const DECIDED: [Decided; 22] = [
             "machine/src/instance/election/take.rs::rule_at_take",
         ],
         &[
-            "machine/src/instance/ballots.rs::no_input_makes_two_takers_of_one_epoch",
-            "machine/src/instance/election/take.rs::a_promise_of_another_epoch_elects_nobody",
+            "machine/src/instance/ballots.rs::no_input_lets_two_members_take_one_epoch",
+            "machine/src/instance/election/take.rs::a_promise_of_another_epoch_does_not_count",
         ],
     ),
     (
@@ -206,7 +217,7 @@ const DECIDED: [Decided; 22] = [
         ],
         &[
             "machine/src/instance/lease_rules.rs::a_new_run_in_the_same_pod_takes_over_at_once",
-            "machine/src/instance/lease_rules.rs::a_run_that_once_held_the_lease_does_not_take_a_later_run_for_a_dead_one",
+            "machine/src/instance/lease_rules.rs::a_run_that_once_held_the_lease_does_not_treat_a_later_run_as_dead",
         ],
     ),
     (
@@ -238,7 +249,7 @@ const DECIDED: [Decided; 22] = [
             "machine/src/protocol.rs::to_be_heard",
         ],
         &[
-            "machine/src/instance/election/ranking.rs::a_lease_that_was_made_again_goes_to_who_has_most_of_all",
+            "machine/src/instance/election/ranking.rs::a_lease_that_was_made_again_is_taken_by_the_member_with_the_most_wal",
             "machine/src/instance/restore.rs::nothing_is_restored_that_is_not_proven",
             "machine/src/instance/fence.rs::a_missing_lease_fences_at_the_deadline_and_not_before",
             "machine/src/cluster/drift/lost.rs::lost_secrets_and_leases_fail_with_the_way_back",
@@ -246,12 +257,12 @@ const DECIDED: [Decided; 22] = [
     ),
     (
         &[
-            "machine/src/instance/failsafe.rs::sent_under",
+            "machine/src/instance/facts.rs::sent_under",
             "machine/src/instance/failsafe.rs::answer",
         ],
         &[
             "machine/src/instance/failsafe.rs::as_many_names_as_commits_wait_for_move_the_fence",
-            "machine/src/instance/failsafe.rs::whoever_has_promised_an_election_or_does_not_stream_or_suspects_refuses",
+            "machine/src/instance/failsafe.rs::a_member_that_has_promised_an_election_or_does_not_stream_or_suspects_refuses",
         ],
     ),
     (
@@ -260,14 +271,14 @@ const DECIDED: [Decided; 22] = [
             "machine/src/instance/election/suspicion.rs::is_alone",
         ],
         &[
-            "machine/src/instance/election/take.rs::without_a_rule_the_clock_decides_and_the_best_of_those_that_answer",
-            "machine/src/instance/election/suspicion.rs::whoever_may_elect_itself_alone_waits_longer",
+            "machine/src/instance/election/take.rs::without_a_rule_the_best_member_that_answers_is_elected_by_the_clock",
+            "machine/src/instance/election/suspicion.rs::a_standby_that_may_elect_itself_alone_waits_longer",
         ],
     ),
     (
         &["machine/src/instance/durability.rs::goal"],
         &[
-            "machine/src/instance/durability.rs::under_required_nobody_leaves_while_too_few_stream",
+            "machine/src/instance/durability.rs::under_required_no_name_leaves_while_too_few_stream",
             "agent/tests/election.rs::the_rule_shrinks_and_the_last_standby_is_elected_alone",
         ],
     ),
@@ -281,24 +292,49 @@ const DECIDED: [Decided; 22] = [
             "machine/src/instance/fence.rs::a_fast_stop_does_not_delay_the_fence",
         ],
     ),
+    (
+        &[
+            "machine/src/instance/election/suspicion.rs::suspicion",
+            "machine/src/timing.rs::suspect",
+        ],
+        &[
+            "machine/src/instance/election/suspicion.rs::silence_of_stream_and_agent_leads_to_suspicion_and_requests",
+            "machine/src/instance/election/suspicion.rs::a_refused_connection_is_suspected_sooner",
+            "machine/src/instance/election/suspicion.rs::a_standby_that_may_elect_itself_alone_waits_longer",
+        ],
+    ),
+    (
+        &[
+            "machine/src/instance/fence.rs::fence",
+            "machine/src/instance/fence.rs::dead_man",
+            "machine/src/timing.rs::check",
+        ],
+        &[
+            "machine/src/instance/fence.rs::past_the_deadline_everything_stops_and_then_is_killed",
+            "machine/src/instance/lease_rules.rs::the_shorter_fence_counts_while_the_times_change",
+            "machine/src/timing.rs::a_fence_after_the_lease_is_refused",
+            "machine/src/instance/exploration.rs::two_pods_on_one_volume_never_write_at_the_same_time",
+        ],
+    ),
 ];
 
-/// An invariant: its name, where it is to be checked (M: decisions, model and simulator; A: agents with a real PostgreSQL; E: end to
-/// end), tests that fail where it does not hold, and what of it none of these sees. A test is a file in `crates` and a function.
+/// An invariant: its name; where it should be checked (M: decisions, model and simulator; A: agents with a real
+/// PostgreSQL; E: end to end); tests that fail if it is violated; and what none of these sees. A test is a file in
+/// `crates` and a function.
 type Invariant = (&'static str, &'static str, &'static [&'static str], &'static str);
 
 const MODEL: &str = "sim/tests/model.rs::three_members_lose_nothing_in_long_courses";
 const CLOCKS: &str = "sim/tests/model.rs::three_members_with_clocks_never_write_two_at_a_time";
 const WORLDS: &str = "sim/tests/model.rs::small_worlds_are_searched_as_a_whole";
 const SEEDS: &str = "sim/tests/simulator.rs::nothing_is_lost_and_all_goals_are_reached";
-const OPERATED: &str = "sim/tests/operator.rs::every_edit_comes_about_and_nothing_is_lost";
+const OPERATED: &str = "sim/tests/operator.rs::every_edit_is_carried_out_and_nothing_is_lost";
 const AGENT: &str = "machine/src/instance/properties.rs::every_action_has_its_proof";
 const OPERATOR: &str = "machine/tests/properties/main.rs::every_decision_keeps_the_rules";
 const WALKS: &str = "machine/tests/convergence/walks.rs::every_walk_ends_in_ready";
 const FAILOVERS: &str = "e2e/tests/failover.rs::nothing_acknowledged_is_lost_and_writes_come_back";
-const SOAK: &str = "e2e/tests/soak.rs::random_faults_leave_a_history_that_may_be";
+const SOAK: &str = "e2e/tests/soak.rs::random_faults_leave_a_valid_history";
 
-const INVARIANTS: [Invariant; 35] = [
+const INVARIANTS: [Invariant; 38] = [
     (
         "A later primary has all that an old one acknowledges",
         "M A E",
@@ -317,7 +353,7 @@ const INVARIANTS: [Invariant; 35] = [
         "M A",
         &[
             AGENT,
-            "machine/src/instance/ballots.rs::no_input_makes_two_takers_of_one_epoch",
+            "machine/src/instance/ballots.rs::no_input_lets_two_members_take_one_epoch",
             "agent/tests/election.rs::without_the_api_server_nobody_takes_the_lease_of_a_dead_primary",
         ],
         "",
@@ -326,7 +362,9 @@ const INVARIANTS: [Invariant; 35] = [
         "The holder stops in time",
         "M A",
         &[
-            "machine/src/lease.rs::a_candidate_never_takes_before_the_holder_has_stopped",
+            "machine/src/instance/fence.rs::past_the_deadline_everything_stops_and_then_is_killed",
+            "machine/src/instance/fence.rs::the_dead_man_acts_within_the_kill_budget",
+            "machine/src/instance/properties.rs::whatever_may_write_without_the_lease_is_stopped",
             "machine/src/instance/properties.rs::whatever_may_write_is_watched_by_the_dead_man",
             CLOCKS,
             "agent/tests/deadman.rs::a_stopped_agents_processes_die_at_the_deadline",
@@ -358,7 +396,7 @@ const INVARIANTS: [Invariant; 35] = [
         &[
             MODEL,
             SEEDS,
-            "machine/src/instance/report.rs::a_standby_whose_data_went_another_way_is_not_ready",
+            "machine/src/instance/report.rs::a_standby_whose_data_has_diverged_is_not_ready",
         ],
         "neither the model nor the simulator has readers",
     ),
@@ -388,7 +426,7 @@ const INVARIANTS: [Invariant; 35] = [
         "M E",
         &[
             OPERATOR,
-            "e2e/tests/lifecycle.rs::deletion_keeps_or_removes_volumes_as_told",
+            "e2e/tests/lifecycle.rs::deletion_keeps_or_removes_volumes_as_the_spec_says",
         ],
         "",
     ),
@@ -411,18 +449,26 @@ const INVARIANTS: [Invariant; 35] = [
         ],
         "",
     ),
-    ("The archive is not overwritten", "A", &[], "there is no archive"),
+    (
+        "The archive is not overwritten",
+        "A",
+        &[
+            "backup/tests/faults.rs::two_writers_with_lost_replies_have_one_winner",
+            "agent/tests/archive.rs::wal_is_archived_through_a_failover_without_a_gap",
+        ],
+        "there is no archive in the model or the simulator",
+    ),
     (
         "`-rw` points at the holder",
         "M E",
         &[AGENT, FAILOVERS],
-        "the model routes nobody",
+        "the model has no clients to route",
     ),
     (
         "Deletes name their object",
         "by type",
         &[
-            "machine/tests/exploration/main.rs::an_api_server_that_does_not_compare_versions_is_found_out",
+            "machine/tests/exploration/main.rs::an_api_server_that_does_not_compare_versions_is_found",
             OPERATOR,
         ],
         "",
@@ -447,7 +493,7 @@ const INVARIANTS: [Invariant; 35] = [
         "Every edit can be reverted",
         "M E",
         &[
-            "machine/tests/exploration/main.rs::edits_that_are_taken_back",
+            "machine/tests/exploration/main.rs::edits_that_are_reverted",
             WALKS,
             OPERATED,
         ],
@@ -464,7 +510,7 @@ const INVARIANTS: [Invariant; 35] = [
         "E",
         &[
             SEEDS,
-            "e2e/tests/failover.rs::nor_if_the_operator_is_killed_at_the_same_moment",
+            "e2e/tests/failover.rs::nothing_acknowledged_is_lost_if_the_operator_is_killed_at_the_same_moment",
         ],
         "",
     ),
@@ -475,7 +521,7 @@ const INVARIANTS: [Invariant; 35] = [
         "",
     ),
     (
-        "No secret is told",
+        "No secret leaks",
         "E",
         &["cli/tests/report.rs::a_report_holds_no_secret"],
         "",
@@ -517,10 +563,10 @@ const INVARIANTS: [Invariant; 35] = [
         "",
     ),
     (
-        "What is waited for is so",
+        "Every reported wait is true",
         "M",
         &[OPERATOR, "machine/tests/exploration/waits.rs::is_so"],
-        "of each wait the form is checked (what for, who can end it, and until when); whether it is so, of the operator's commonest: for pods, for the primary, for rest",
+        "the form of each wait is checked (its reason, its actor, its deadline). Its truth is checked for the operator's most common waits: for pods, for the primary, and until idle",
     ),
     (
         "One tenant's object disturbs no other tenant",
@@ -544,7 +590,7 @@ const INVARIANTS: [Invariant; 35] = [
         "Only a proven member counts as a standby",
         "A M",
         &[
-            "machine/src/instance/impostors.rs::only_who_is_a_member_counts_as_one_whatever_it_calls_itself",
+            "machine/src/instance/impostors.rs::only_the_role_decides_which_wal_sender_counts_as_a_member",
             "agent/tests/faults.rs::a_role_under_a_members_name_counts_for_nobody",
             "sim/tests/model.rs::every_mutant_is_found",
         ],
@@ -556,13 +602,41 @@ const INVARIANTS: [Invariant; 35] = [
         &[
             "machine/src/instance/restore.rs::nothing_is_restored_that_is_not_proven",
             "sim/tests/model.rs::members_that_lose_the_lease_are_searched_as_a_whole",
-            "sim/tests/simulator.rs::a_lost_lease_heals_without_an_outage_where_that_is_proven",
+            "sim/tests/simulator.rs::a_lost_lease_heals_without_an_outage_if_the_holder_can_prove_its_right",
         ],
         "",
     ),
+    (
+        "The archive has no gap",
+        "A E",
+        &[
+            "agent/tests/archive.rs::wal_is_archived_through_a_failover_without_a_gap",
+            "e2e/tests/archive.rs::wal_is_archived_from_a_running_database_on_and_through_a_failover",
+        ],
+        "there is no archive in the model or the simulator",
+    ),
+    (
+        "Recovery opens nothing on less than was asked for",
+        "A",
+        &[
+            "agent/tests/recovery.rs::a_backup_is_recovered_to_each_kind_of_target",
+            "e2e/tests/recovery.rs::a_database_is_made_from_a_backup_as_it_was_before_a_mistake",
+        ],
+        "there is no recovery in the model or the simulator",
+    ),
+    (
+        "A backup is complete, and its end is final",
+        "A O",
+        &[
+            "agent/tests/base.rs::a_backup_that_is_cut_off_is_none_and_the_next_succeeds",
+            "agent/tests/base.rs::the_primary_takes_the_backup_that_the_resource_asks_for_and_its_successor_goes_on",
+            "operator/tests/simulated/backups.rs::backups_of_one_database_are_taken_one_after_the_other_each_once",
+        ],
+        "there are no backups in the model or the simulator",
+    ),
 ];
 
-/// A row of docs/mutants.md: the mutant, what it breaks, and what finds it.
+/// A row of docs/mutants.md: the mutant, what it breaks, and which check finds it.
 struct Found {
     name: String,
     rung: String,
@@ -573,7 +647,7 @@ fn page(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The machine's mutants by the number of what they break: of a rule of the "protocol", or of an "invariant".
+/// The machine's mutants by the number of the "protocol" rule, or the "invariant", that they break.
 fn of_machine(what: &str) -> BTreeMap<usize, Vec<Found>> {
     let mut found: BTreeMap<usize, Vec<Found>> = BTreeMap::new();
     for row in page("mutants.md").lines().filter(|line| line.starts_with("| `")) {
@@ -598,9 +672,10 @@ fn of_model(rule: usize) -> Vec<String> {
         .collect()
 }
 
-/// Whatever rule is left out, a check of whole courses fails; where the world cannot express it, it is said what fails.
+/// For each omitted rule a check of whole sequences fails. If the world cannot express a rule, the page says which
+/// check fails instead.
 #[test]
-fn each_rule_has_what_would_find_its_loss() {
+fn each_rule_has_a_check_that_finds_its_violation() {
     let machine = of_machine("protocol");
     for (number, (name, always, outside)) in (1..).zip(RULES) {
         let of_machine = machine.get(&number).map_or(&[][..], Vec::as_slice);
@@ -617,8 +692,8 @@ fn each_rule_has_what_would_find_its_loss() {
     }
 }
 
-/// Whether a function exists that is named with its file in `crates`, such as `machine/src/quorum.rs::next_step`. A unit test may
-/// also stand in the file's sibling, `machine/src/quorum/tests.rs`.
+/// True if a function exists, given as a file in `crates` and a name, such as `machine/src/quorum.rs::next_step`. A
+/// unit test may also be in the file's sibling, `machine/src/quorum/tests.rs`.
 fn is_there(function: &str) -> bool {
     let (file, name) = function.split_once("::").expect("a file and a function");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
@@ -640,16 +715,16 @@ fn each_rule_has_functions_and_tests_of_its_own() {
     }
 }
 
-/// Each invariant is checked where it can be: by tests that are there, or by a broken rule that must be found.
+/// Each invariant is checked on each possible level: by tests that exist, or by a broken rule that must be found.
 #[test]
-fn each_invariant_has_what_would_find_its_loss() {
+fn each_invariant_has_a_check_that_finds_its_violation() {
     let broken = of_machine("invariant");
     for (number, (name, wanted, tests, outside)) in (1..).zip(INVARIANTS) {
         let found = !tests.is_empty() || broken.contains_key(&number);
         let excused = !wanted.contains('M') && !outside.is_empty();
         assert!(
             found || excused,
-            "invariant {number} ({name}): nothing would find its loss"
+            "invariant {number} ({name}): no check would find its violation"
         );
         for test in tests {
             assert!(is_there(test), "invariant {number}: no {test}");
@@ -658,7 +733,7 @@ fn each_invariant_has_what_would_find_its_loss() {
     assert!(broken.keys().all(|number| (1..=INVARIANTS.len()).contains(number)));
 }
 
-/// docs/protocol.md and docs/invariants.md have each of them, by its number and name.
+/// docs/protocol.md and docs/invariants.md have a heading for each, with its number and name.
 #[test]
 fn the_pages_have_a_heading_for_each() {
     let rules: Vec<_> = RULES.iter().map(|(name, ..)| *name).collect();
@@ -699,7 +774,7 @@ const INVARIANTS_BEGIN: &str = "<!-- Invariants: written by `UPDATE=1 cargo test
 const INVARIANTS_END: &str = "<!-- End of invariants. -->\n";
 
 #[test]
-fn the_page_says_what_would_find_the_loss_of_each() {
+fn the_page_names_the_checks_of_each_rule() {
     let machine = of_machine("protocol");
     let mut table =
         "\n| Rule | Decided by | Always | Mutants of the model | Mutants of the machine | Not in this world | Tests of it alone |\n|---|---|---|---|---|---|---|\n"
@@ -725,7 +800,7 @@ fn the_page_says_what_would_find_the_loss_of_each() {
     compare(INVARIANTS_BEGIN, &format!("{}\n", invariants()), INVARIANTS_END);
 }
 
-/// What stands between two lines of docs/model.md.
+/// Compares, or with `UPDATE` writes, the text between two lines of docs/model.md.
 fn compare(begin: &str, table: &str, end: &str) {
     let page = page("model.md");
     let (before, rest) = page.split_once(begin).expect("where the table begins");

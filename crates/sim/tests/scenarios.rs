@@ -1,6 +1,6 @@
-//! Scenarios of docs/scenarios.md, by number, in the simulator: each a script of faults, with a transcript that is compared
-//! with what stands in `golden/`. What must hold whatever the transcript says is checked at every step by the simulator, and by
-//! the script. The operator takes part in the one of A alone.
+//! Scenarios of docs/scenarios.md, by number, in the simulator. Each is a script of faults with a transcript, which is
+//! compared with a file in `golden/`. The simulator and the script check at every step what must hold in any
+//! transcript. The operator only takes part in the scenario of section A.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -13,10 +13,10 @@ use sim::simulator::{Fault, Injection, Line, Outcome, Plan, Target, run};
 
 const PRIMARY: Target = Target::Primary;
 
-/// A fault: from, for how long (milliseconds), what and whom.
+/// A fault: begin and end in milliseconds, kind and target.
 type Strike = (u64, u64, Fault, Target);
 
-/// What became of a database of so many members, whose commits wait for so many standbys.
+/// A finished run of a database with this many members, whose commits wait for this many standbys.
 struct Told {
     outcome: Outcome,
     /// When the first fault begins.
@@ -68,7 +68,7 @@ fn told(name: &str, plan: Plan) -> Told {
 }
 
 impl Told {
-    /// Who has taken the lease since the first fault, in order.
+    /// The members that have taken the lease since the first fault, in order.
     fn holders(&self) -> Vec<&str> {
         let world = self.since().filter(|line| line.node.is_none());
         let taken = world.filter_map(|line| line.what.split_once(" holds the lease"));
@@ -91,7 +91,7 @@ impl Told {
     }
 }
 
-/// What happens from the first fault on, without the reports, renewals, readings and waits that go on all the time.
+/// What happens from the first fault on, without the reports, renewals, readings and waits that happen all the time.
 fn transcript(outcome: &Outcome, first: u64) -> String {
     let mut text = String::new();
     let mut last = std::collections::BTreeMap::new();
@@ -108,7 +108,7 @@ fn transcript(outcome: &Outcome, first: u64) -> String {
     text
 }
 
-/// Compares a transcript with the one that is kept; with `UPDATE=1` keeps it instead.
+/// Compares a transcript with its golden file; with `UPDATE=1` writes the file instead.
 fn compare(name: &str, transcript: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/{name}.txt"));
     if std::env::var_os("UPDATE").is_some_and(|value| value == "1") {
@@ -121,10 +121,10 @@ fn compare(name: &str, transcript: &str) {
     );
 }
 
-/// Others than the first are struck one by one.
+/// Faults of a particular node, for all except the first.
 const NODE: fn(usize) -> Target = Target::Node;
 
-/// Here the operator takes part, and is away for half a minute: nobody needs it for that.
+/// Here the operator takes part, and is away for half a minute, which the failover does not need.
 #[test]
 fn a_10_the_operator_and_the_primary_are_lost_at_once() {
     let faults = [Fault::KillOperator, Fault::Reboot].map(|fault| Injection {
@@ -253,7 +253,7 @@ fn e_50_the_whole_pod_is_frozen() {
     let ended = ended.next().map(|line| line.at);
     assert!(
         ended.is_some_and(|at| (65_000..66_000).contains(&at)),
-        "killed as soon as it goes on: {ended:?}"
+        "killed as soon as it continues: {ended:?}"
     );
 }
 
@@ -264,7 +264,7 @@ fn e_51_the_disk_hangs() {
     assert!(told.opened_after() < 25_000);
 }
 
-/// Whose disk takes seconds loses the lease to one with a fast disk, and only once.
+/// A primary whose disk takes seconds loses the lease to a member with a fast disk, and only once.
 #[test]
 fn e_51_the_primarys_disk_takes_seconds() {
     let told = script(
@@ -276,10 +276,11 @@ fn e_51_the_primarys_disk_takes_seconds() {
     assert_eq!(told.holders().len(), 1, "{:?}", told.holders());
 }
 
-/// Where all disks are so slow, nobody else can take it in time: the holder gives way once, takes it back, and then stays.
+/// If all disks are so slow, no other member can take the lease in time: the holder steps down once, takes it back, and
+/// then keeps it.
 #[test]
 fn e_51_all_disks_take_seconds() {
-    // Two minutes after it gave way it would do so again: to those whose disks are fast again first.
+    // Two minutes after it stepped down it would do so again, to members whose disks are fast again first.
     let strikes = [0, 1, 2].map(|node| (5_000, 110_000, Fault::CrawlDisk, NODE(node)));
     let told = script("51-all-disks-take-seconds", 3, 1, &strikes);
     assert!(told.holders().is_empty(), "{:?}", told.holders());
@@ -292,7 +293,7 @@ fn e_54_one_standby_is_slow() {
     assert_eq!((told.holders().len(), told.count("PostgreSQL has ended")), (0, 0));
 }
 
-/// Both standbys and the primary reach the API server, and one standby and the primary do not reach each other.
+/// Both standbys and the primary reach the API server, but one standby and the primary do not reach each other.
 #[test]
 fn e_54_one_standby_is_cut_off_from_the_primary_only() {
     let faults = [(0, 0), (1, 1)].map(|(node, other)| Injection {
@@ -305,7 +306,7 @@ fn e_54_one_standby_is_cut_off_from_the_primary_only() {
     let told = told("54-cut-off-from-the-primary-only", planned(3, 1, faults.to_vec()));
     assert!(
         told.holders().is_empty(),
-        "nobody takes the lease of a primary that renews it"
+        "no member takes the lease of a primary that renews it"
     );
     assert_eq!((told.count("fence: "), told.count("PostgreSQL has ended")), (0, 0));
 }
@@ -321,7 +322,10 @@ fn f_56_the_synchronous_standby_is_lost() {
             (10_000, 30_000, Fault::Reboot, NODE(2)),
         ],
     );
-    assert!(told.holders().is_empty(), "commits wait, and nobody else takes over");
+    assert!(
+        told.holders().is_empty(),
+        "commits wait, and no other member takes over"
+    );
 }
 
 #[test]
@@ -343,7 +347,7 @@ fn f_59_a_primary_restarts_with_commits_in_doubt_and_dies() {
         .map(|line| line.node);
     assert!(
         opened.is_some() && opened != Some(Some(0)),
-        "nobody sees what is in doubt before it is safe"
+        "no application sees what is in doubt before it is safe"
     );
     assert_eq!(told.holders().len(), 1);
 }
@@ -361,7 +365,7 @@ fn f_61_the_source_of_a_rewind_dies() {
 }
 
 #[test]
-fn f_64_failovers_to_and_fro() {
+fn f_64_failovers_back_and_forth() {
     let strikes = [5_000, 25_000, 45_000, 65_000].map(|at| (at, 5_000, Fault::Reboot, PRIMARY));
     let told = script("64-to-and-fro", 3, 1, &strikes);
     assert_eq!(told.holders().len(), 4, "{:?}", told.holders());
@@ -378,7 +382,7 @@ fn f_66_an_old_standby_returns_during_a_failover() {
             (64_500, 30_000, Fault::Reboot, NODE(0)),
         ],
     );
-    assert_eq!(told.holders(), ["orders-1"], "who was away has less");
+    assert_eq!(told.holders(), ["orders-1"], "the member that was away has less WAL");
 }
 
 #[test]
@@ -395,9 +399,10 @@ fn f_68_the_primary_is_lost_while_a_standby_is_copied() {
     assert_eq!(told.holders(), ["orders-1"]);
 }
 
-/// The Lease is deleted and made again while its last holder is away: the standbys are asked, and lack what only it has.
+/// The Lease is deleted and made again while its last holder is away. The standbys are asked, and lack WAL that only
+/// the holder has.
 #[test]
-fn d_86_a_lease_that_was_made_again_waits_for_who_may_have_more() {
+fn d_86_a_lease_that_was_made_again_waits_for_a_member_that_may_have_more() {
     for members in [2, 3] {
         let told = script(
             &format!("86-a-lease-made-again-of-{members}"),
@@ -414,7 +419,7 @@ fn d_86_a_lease_that_was_made_again_waits_for_who_may_have_more() {
     }
 }
 
-/// Who holds it serves on at once, and is not held up by asking anybody.
+/// The holder continues to serve at once, without waiting for answers.
 #[test]
 fn d_86_a_lease_that_is_made_again_under_its_primary_is_its_own_at_once() {
     let told = script(
@@ -427,7 +432,8 @@ fn d_86_a_lease_that_is_made_again_under_its_primary_is_its_own_at_once() {
     assert!(told.opened_after() < 1_000, "{}", told.opened_after());
 }
 
-/// Among all other faults, where commits wait for nobody: nobody is promoted as if nothing could be lost and lacks what was acknowledged.
+/// With all other faults, and commits that wait for no standby: a promotion that records no possible loss must have
+/// every acknowledged commit.
 #[test]
 fn d_86_no_lease_that_is_made_again_costs_a_commit() {
     for seed in 0..150 {

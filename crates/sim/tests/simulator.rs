@@ -1,4 +1,4 @@
-//! Many seeds of the simulator: nothing may be lost, and what a simulator is for must be reached.
+//! Many seeds of the simulator: nothing may be lost, and the goals of a simulator must be reached.
 
 #[path = "support/seeds.rs"]
 mod seeds;
@@ -19,7 +19,7 @@ fn nothing_is_lost_and_all_goals_are_reached() {
     seeds::pairs_are_reached("agents", coverage, Plan::of, 2_000);
 }
 
-/// In how many seeds each broken rule must be found.
+/// Within how many seeds each broken rule must be found.
 const BUDGETS: [(Bug, u64); 7] = [
     (Bug::FenceIsSkipped, 20),
     (Bug::StalePromiseCounts, 60),
@@ -52,10 +52,10 @@ fn what_fails_is_shrunk_to_fewer_faults_that_still_fail() {
     assert!(run(broken(seed).without(&left_out), false).wrong.is_some());
 }
 
-/// A primary's PostgreSQL stands still for 1.1 s while somebody replicates under a member's name. When it goes on it answers
-/// what it was asked meanwhile, so its agent sees the impostor in time.
+/// A primary's PostgreSQL is stalled for 1.1 s while an impostor replicates under a member's name. When it continues it
+/// answers the earlier question, so its agent sees the impostor in time.
 #[test]
-fn a_postgres_that_goes_on_answers_what_it_was_asked_meanwhile() {
+fn a_postgres_that_continues_answers_earlier_questions() {
     let outcome = run(Plan::of(9_100_486).without(&[0, 2].into()), false);
     assert_eq!(outcome.wrong, None);
 }
@@ -85,7 +85,7 @@ fn strike(fault: Fault, at: u64, until: u64, node: usize, other: usize) -> Injec
     }
 }
 
-/// Five members, of which two standbys have each commit, and no faults but those that are added.
+/// Five members, of which two standbys have each commit, with no faults except those that are added.
 fn of_five(seed: u64) -> Plan {
     let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
     (plan.members, plan.replicas, plan.rates) = (5, 5, vec![0; 5]);
@@ -93,8 +93,8 @@ fn of_five(seed: u64) -> Plan {
     plan
 }
 
-/// The node of the primary is gone, and with it the API server that the watch of another one went to: that one votes, and has to learn
-/// from elsewhere whom it elected, for without it nobody may be let in.
+/// The primary's node is gone, and with it the API server that serves another member's watch. That member votes, and
+/// must learn in another way which member was elected: without it the elected primary cannot open.
 #[test]
 fn a_watch_that_is_dead_keeps_no_elected_primary_closed() {
     let mut others = 0;
@@ -113,14 +113,14 @@ fn a_watch_that_is_dead_keeps_no_elected_primary_closed() {
             .lines
             .iter()
             .find(|line| line.at > 5_000 && line.what.starts_with("open: "));
-        let opened = opened.expect("somebody serves");
+        let opened = opened.expect("a primary serves");
         assert!(opened.at < 12_000, "seed {seed}: closed until {} ms", opened.at);
         others += u64::from(opened.node == Some(1));
     }
-    assert!(others > 0, "the one with the dead watch was elected each time");
+    assert!(others > 0, "the member with the dead watch was elected each time");
 }
 
-/// These volumes for WAL are full from 5 s to 305 s; the primary is on the first node.
+/// The WAL volumes of these nodes are full from 5 s to 305 s; the primary is on the first node.
 fn full_volumes(seed: u64, nodes: &[usize]) -> Plan {
     let full = |node: &usize| Injection {
         fault: Fault::FillDisk,
@@ -134,7 +134,8 @@ fn full_volumes(seed: u64, nodes: &[usize]) -> Plan {
     plan
 }
 
-/// How often the Lease was taken after the first 5 s, for another holder or another timeline, and when somebody served first after `since`.
+/// How often the Lease was taken after the first 5 s, for another holder or another timeline; and when a primary first
+/// served after `since`.
 fn takes_and_opens(outcome: &Outcome, since: u64) -> (usize, u64) {
     let taken = |line: &&Line| {
         let took = ["take: ", "win-election: ", "reserve-again: "];
@@ -143,13 +144,13 @@ fn takes_and_opens(outcome: &Outcome, since: u64) -> (usize, u64) {
     let takes = outcome.lines.iter().filter(taken).count();
     let mut later = outcome.lines.iter().filter(|line| line.at > since);
     let opens = later.find(|line| line.what.starts_with("open: "));
-    (takes, opens.expect("somebody serves").at)
+    (takes, opens.expect("a primary serves").at)
 }
 
-/// No WAL can be written anywhere: nobody takes the lease from anybody who could do no better, and the primary serves as soon as there is
-/// room.
+/// No WAL can be written anywhere: no member takes the lease from one that is as able as itself, and the primary serves
+/// as soon as it has room.
 #[test]
-fn where_all_volumes_for_wal_are_full_the_primary_keeps_the_lease() {
+fn if_all_wal_volumes_are_full_the_primary_keeps_the_lease() {
     for seed in 0..10 {
         let outcome = run(full_volumes(seed, &[0, 1, 2]), true);
         assert_eq!(outcome.wrong, None);
@@ -159,10 +160,10 @@ fn where_all_volumes_for_wal_are_full_the_primary_keeps_the_lease() {
     }
 }
 
-/// The primary is lost as well: one of the others is elected, for somebody has to serve as soon as there is room, and it tries no promotion
-/// after the other meanwhile, each of which costs a timeline.
+/// The primary is lost as well. One of the others is elected, because some member must serve as soon as it has room.
+/// Meanwhile it does not try one promotion after another, each of which costs a timeline.
 #[test]
-fn who_is_elected_on_a_full_volume_waits_for_room() {
+fn a_member_elected_with_a_full_volume_waits_for_room() {
     for seed in 0..10 {
         let mut plan = full_volumes(seed, &[0, 1, 2]);
         plan.faults.push(Injection {
@@ -183,9 +184,9 @@ fn who_is_elected_on_a_full_volume_waits_for_room() {
     }
 }
 
-/// Two of four volumes have room: one of these members serves soon, also if one without room is elected first.
+/// Two of four volumes have room: one of these members serves soon, even if a member without room is elected first.
 #[test]
-fn who_has_room_serves_when_the_others_volumes_are_full() {
+fn a_member_with_room_serves_when_the_volumes_of_others_are_full() {
     let mut passed_on = 0;
     for seed in 0..10 {
         let mut plan = full_volumes(seed, &[0, 1]);
@@ -206,12 +207,12 @@ fn who_has_room_serves_when_the_others_volumes_are_full() {
         assert!(by.is_some_and(|node| node > 1), "seed {seed}: {by:?} serves");
         passed_on += usize::from(takes > 1);
     }
-    assert!(passed_on > 0, "the one with room was elected first each time");
+    assert!(passed_on > 0, "a member with room was elected first each time");
 }
 
-/// A lost Lease is written again while applications are served on, and stays lost where commits wait for nobody.
+/// A lost Lease is written again while applications are served. It stays lost if commits wait for no standby.
 #[test]
-fn a_lost_lease_heals_without_an_outage_where_that_is_proven() {
+fn a_lost_lease_heals_without_an_outage_if_the_holder_can_prove_its_right() {
     for (fault, seed) in [Fault::DeleteLease, Fault::ScribbleLease].into_iter().zip([0, 100]) {
         for seed in seed..seed + 10 {
             let plan = Plan::failovers(seed, fault, 1);
@@ -227,10 +228,10 @@ fn a_lost_lease_heals_without_an_outage_where_that_is_proven() {
                 .find(|rule| did(rule));
             assert_eq!(stopped, None, "{fault:?}, seed {seed}");
 
-            let nobody = api::WantedDurability::default();
+            let asynchronous = api::WantedDurability::default();
             let outcome = run(
                 Plan {
-                    durability: nobody,
+                    durability: asynchronous,
                     ..plan
                 },
                 true,
@@ -245,7 +246,7 @@ fn a_lost_lease_heals_without_an_outage_where_that_is_proven() {
     }
 }
 
-/// Nobody else would notice: the primary stays, and the standby follows it by all that its agent has done.
+/// No other check would notice: the primary stays, and the standby follows it by all that its agent has done.
 #[test]
 fn a_standby_that_lost_its_stream_behind_its_agents_back_streams_again() {
     for how in 0..3 {
@@ -269,9 +270,10 @@ fn a_standby_that_lost_its_stream_behind_its_agents_back_streams_again() {
     }
 }
 
-/// A primary that is cut off leaves WAL that only it has; of the others one is elected, and the one that has voted is lost before it
-/// receives anything from there. Then the elected one lets nobody in before the former primary has come back and flushed what is in
-/// doubt, and that one is not to wait with its rewind until somebody is let in.
+/// A primary that is cut off leaves WAL that only it has. One of the others is elected, and the member that voted for
+/// it is lost before it receives WAL from the elected one. Then the elected primary cannot open before the former one
+/// has come back and flushed what is in doubt. So the former primary must not delay its rewind until the elected one
+/// opens.
 #[test]
 fn an_elected_primary_and_a_former_one_do_not_wait_for_each_other() {
     let (back, mut closed) = (9_500, 0);
@@ -306,13 +308,14 @@ fn an_elected_primary_and_a_former_one_do_not_wait_for_each_other() {
             rewinds.at
         );
     }
-    assert!(closed > 0, "the elected one was let in each time");
+    assert!(closed > 0, "the elected primary opened without it each time");
 }
 
-/// A standby and the primary are cut off with WAL that the others lack. The former primary comes back, is rewound, and is primary again,
-/// before the standby can be reached: its PostgreSQL still goes by that address, and its agent by an old Lease.
+/// A standby and the primary are cut off with WAL that the others lack. The former primary comes back, is rewound, and
+/// becomes primary again before the standby can be reached: the standby's PostgreSQL still uses that address, and its
+/// agent has an old Lease.
 #[test]
-fn who_follows_a_primary_of_long_ago_is_not_counted_by_that_of_now() {
+fn a_follower_of_an_earlier_tenure_is_not_counted() {
     let mut reached = 0;
     for (seed, heals) in (0..20).flat_map(|seed| [17_300, 17_600].map(|heals| (seed, heals))) {
         let outcome = run(long_ago(seed, heals), true);
@@ -345,8 +348,8 @@ fn long_ago(seed: u64, heals: u64) -> Plan {
     plan
 }
 
-/// Where a standby's WAL ends is no end while it still follows a former primary. That one is deposed, does not know it, and starts
-/// again in this moment: what it sends goes beyond the fork.
+/// A standby's WAL end is not final while it still follows a former primary. That one is deposed, does not know it, and
+/// starts again at this moment: what it sends goes beyond the fork.
 #[test]
 fn a_standby_leaves_a_former_primary_before_it_follows_another() {
     let (mut left, mut found) = (0, None);
@@ -372,8 +375,8 @@ fn a_standby_leaves_a_former_primary_before_it_follows_another() {
     assert!(wrong.contains("orders-4 streams from "), "seed {seed}: {wrong}");
 }
 
-/// The postmaster of 0 is killed, and 0 cannot start it again before its disk goes on. 1, 2 and 3 do not hear 0 any more, nor does the
-/// API server, and elect one of them. 4 hears the agent of 0 all the time, and promises nothing.
+/// The postmaster of 0 is killed, and 0 cannot start it again before its disk works. 1, 2 and 3 do not hear 0 any more,
+/// nor does the API server, and elect one of them. 4 hears the agent of 0 all the time, and promises nothing.
 fn comes_back(seed: u64) -> Plan {
     let mut plan = of_five(seed);
     plan.length = 20_000;
@@ -391,15 +394,15 @@ fn comes_back(seed: u64) -> Plan {
     plan
 }
 
-/// Of five, one has more WAL than the others, answers them, and does not reach the API server: it can never take the lease. The three
-/// others are enough once all of them are there, and wait for it 10 s at most.
+/// Of five members, one has more WAL than the others, answers them, and does not reach the API server: it can never
+/// take the lease. The three others are enough once all of them are back, and wait for it at most 10 s.
 #[test]
-fn who_has_most_and_does_not_reach_the_api_server_keeps_no_others_from_being_elected() {
+fn a_member_with_the_most_wal_that_does_not_reach_the_api_server_does_not_block_an_election() {
     let mut ahead = 0;
     for seed in 0..20 {
         let mut plan = of_five(seed);
         (plan.pace, plan.length) = (50, 60_000);
-        // What 0 writes last reaches 4 alone. 1 comes back when 4 has answered 2 and 3.
+        // The last WAL of 0 reaches 4 alone. 1 comes back after 4 has answered 2 and 3.
         plan.faults = (0..3)
             .map(|other| strike(Fault::CutPair, 4_700, 5_000, 0, other))
             .collect();
@@ -413,7 +416,7 @@ fn who_has_most_and_does_not_reach_the_api_server_keeps_no_others_from_being_ele
         ahead += u64::from(since.clone().any(waits));
         let opened = since
             .find(|line| line.what.starts_with("open: "))
-            .expect("somebody serves");
+            .expect("a primary serves");
         assert!(opened.at < 20_000, "seed {seed}: at {} ms", opened.at);
     }
     assert!(ahead > 10, "others waited for it {ahead} times");

@@ -43,7 +43,7 @@ pub fn write(sources: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
     remove_others(sources, Path::new("crates"), files)
 }
 
-/// A test of before would be built, too.
+/// An old test would be built, too.
 fn remove_others(sources: &Path, folder: &Path, files: &BTreeMap<PathBuf, Vec<u8>>) -> Result<()> {
     let path = sources.join(folder);
     let what = || format!("tidy {}", path.display());

@@ -63,9 +63,9 @@ impl Suite {
 
 /// What all tests are run with.
 pub fn settle(command: &mut Command) {
-    // What failed is told in words; the stacks of async code hide them.
+    // A failure has a message; the stacks of async code would hide it.
     command.env("RUST_BACKTRACE", "0");
-    // The same code gets the same answer; `just properties` looks for what these cases miss.
+    // The same code gets the same answer; `just properties` searches beyond these cases.
     if std::env::var_os(SEED_VARIABLE).is_none() {
         command.env(SEED_VARIABLE, "1");
     }
@@ -81,10 +81,10 @@ pub fn build(arguments: &[&str]) -> Result<Vec<Suite>> {
     built_by(&mut cargo)
 }
 
-/// Runs a cargo that tells in JSON what it builds.
+/// Runs a cargo that reports in JSON what it builds.
 ///
 /// # Errors
-/// When it fails; cargo has said why.
+/// If it fails; cargo has printed why.
 pub fn built_by(cargo: &mut Command) -> Result<Vec<Suite>> {
     let output = cargo.stderr(Stdio::inherit()).output().context("start cargo")?;
     if !output.status.success() {
@@ -96,7 +96,7 @@ pub fn built_by(cargo: &mut Command) -> Result<Vec<Suite>> {
     Ok(suites)
 }
 
-/// The program of tests that a message of cargo tells of.
+/// The program of tests in a message of cargo.
 fn suite(line: &str) -> Option<Suite> {
     let message: Value = serde_json::from_str(line).ok()?;
     let program = message["executable"].as_str()?;

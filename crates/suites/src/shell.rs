@@ -26,7 +26,7 @@ fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-/// Says what is done, runs it with its output passed on, and says how long it took.
+/// Prints a title, runs the command with its output passed on, and prints its time.
 ///
 /// # Errors
 /// When the program cannot be started or fails.
@@ -44,7 +44,7 @@ pub fn step(what: &str, command: &mut Command) -> Result<()> {
 }
 
 /// A cargo command in the workspace, the same however this program was started: `cargo xtask` adds variables about its own package, and
-/// build scripts that look at these (ring's) would run again, and compile half of the dependencies again.
+/// build scripts that read these (ring's) would run again, and compile half of the dependencies again.
 #[must_use]
 pub fn cargo_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(cargo());

@@ -1,4 +1,4 @@
-//! Control groups: the mark by which the testbed knows its own processes.
+//! Control groups, by which the testbed knows its own processes.
 //!
 //! Everything that the testbed starts, and all that those processes start,
 //! lives below one group (`cdb-testbed-0`). So `down` finds shims, containers
@@ -32,10 +32,9 @@ pub struct Hierarchies {
     roots: Vec<PathBuf>,
     /// The hierarchy whose membership marks a process as the testbed's.
     marker: PathBuf,
-    /// The version 2 tree beside version 1: container runtimes make groups there
-    /// too, without being asked.
+    /// The version 2 tree beside version 1: container runtimes create groups there too.
     beside: Option<PathBuf>,
-    /// Where processes are frozen; `None` with version 2, where every group can be.
+    /// Where processes are frozen; `None` with version 2, where every group can be frozen.
     freezer: Option<PathBuf>,
 }
 
@@ -161,10 +160,10 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// Freezes or thaws the group `wanted` somewhere below the group `name`.
+    /// Freezes or thaws the group `wanted` below the group `name`.
     ///
     /// # Errors
-    /// When there is no such group or it does not get there within 10 s.
+    /// When there is no such group, or its state does not change within 10 s.
     pub async fn set_frozen(&self, name: &str, wanted: &str, frozen: bool) -> Result<()> {
         let root = self.freezer.as_ref().unwrap_or(&self.marker);
         let groups = tree(&root.join(name));
@@ -187,14 +186,14 @@ impl Hierarchies {
         let root = self.freezer.as_ref().unwrap_or(&self.marker);
         for group in tree(&root.join(name)) {
             if is_frozen(&group) {
-                // A group that goes away meanwhile needs no thawing.
+                // A group that ends meanwhile needs no thawing.
                 let _ = write_frozen(&group, false);
             }
         }
     }
 }
 
-/// Tells whether process `pid` is in the group `name` or below.
+/// True if process `pid` is in the group `name` or below.
 fn is_member(pid: i32, name: &str) -> bool {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     text.lines()
@@ -273,7 +272,7 @@ async fn remove_group(group: &Path) -> Result<()> {
         match fs::remove_dir(group) {
             Ok(()) => return Ok(()),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            // The kernel lets go of a group a little after its last process.
+            // The kernel releases a group a little after its last process.
             Err(error) if Instant::now() > deadline => {
                 return Err(error).with_context(|| format!("remove the control group {}", group.display()));
             }

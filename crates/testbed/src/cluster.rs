@@ -1,4 +1,4 @@
-//! What the testbed asks of the Kubernetes API.
+//! Requests of the testbed to the Kubernetes API.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -20,7 +20,7 @@ pub const LOOP_CLASS: &str = "loop";
 /// What both name as their provisioner.
 const PROVISIONER: &str = "testbed.clustereddatabase.io/volumes";
 
-/// How often something that takes seconds is looked at.
+/// Interval of checks for something that takes seconds.
 const POLL: Duration = Duration::from_millis(100);
 
 /// How long the API server may take to start: it takes 3 s on an idle machine.
@@ -38,13 +38,13 @@ pub async fn client(path: &Path) -> Result<Client> {
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .with_context(|| format!("use {}", path.display()))?;
-    // The API server is on this machine: what does not answer is stopped or
-    // cut off. Watches are ended and begun again at this bound as well.
+    // The API server is on this machine, so one that does not answer is stopped or cut off. Watches are ended and
+    // restarted at this bound as well.
     config.connect_timeout = Some(Duration::from_secs(5));
     Client::try_from(config).context("make a Kubernetes client")
 }
 
-/// Tells whether the API server says that it is ready, within `limit`.
+/// Whether the API server reports within `limit` that it is ready.
 pub async fn is_ready(client: &Client, limit: Duration) -> bool {
     let Ok(request) = http::Request::get("/readyz").body(Vec::new()) else {
         return false;
@@ -206,7 +206,7 @@ fn storage_class(name: &str, kind: &str, default: bool) -> StorageClass {
     }
 }
 
-/// kube-proxy's user has a role made for it but nobody binds the two.
+/// kube-proxy's user has a role made for it, but no binding between the two.
 fn proxy_binding() -> ClusterRoleBinding {
     let group = "rbac.authorization.k8s.io".to_owned();
     ClusterRoleBinding {

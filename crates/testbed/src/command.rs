@@ -12,7 +12,7 @@ use tokio::io::AsyncWriteExt;
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin";
 
 /// Bound for tools that only talk to the kernel. They take milliseconds;
-/// the rest is for a machine that is busy compiling.
+/// the remainder is for a machine that is busy compiling.
 pub const QUICK: Duration = Duration::from_secs(120);
 
 /// The search path for all programs that are started from here.
@@ -24,7 +24,7 @@ pub fn search_path() -> String {
     }
 }
 
-/// Tells whether `program` is on the search path.
+/// True if `program` is on the search path.
 #[must_use]
 pub fn exists(program: &str) -> bool {
     search_path()
@@ -57,8 +57,8 @@ impl Tool {
         }
     }
 
-    /// `program`, ended by the kernel when this program dies in whatever way, so
-    /// that a killed `up` leaves no build behind that the next one meets.
+    /// `program`, ended by the kernel when this program dies in any way. So a killed `up` leaves no build behind that
+    /// would disturb the next one.
     pub fn tied(program: &str) -> Self {
         Self::new("setpriv").words("--pdeathsig KILL").arg(program)
     }

@@ -1,4 +1,4 @@
-//! containerd: its settings, and what is asked of it through `ctr`.
+//! containerd: its settings, and requests to it through `ctr`.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -20,12 +20,12 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long the import of one image may take; 800 MB take about 10 s.
 const IMPORT_LIMIT: Duration = Duration::from_secs(300);
 
-/// Where one containerd keeps its things.
+/// The directories of one containerd.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// Images and snapshots.
     pub root: PathBuf,
-    /// What runs.
+    /// Running containers.
     pub run: PathBuf,
     /// Its socket.
     pub socket: PathBuf,
@@ -188,8 +188,8 @@ fn running_pid(table: &str, id: &str) -> Option<i32> {
     })
 }
 
-/// Paths of the shims' sockets, which lie outside of any directory that could
-/// be chosen: each running container's bundle names its own.
+/// Paths of the shims' sockets. They are outside of any directory that could be chosen, and each running container's
+/// bundle names its own.
 #[must_use]
 pub fn shim_sockets(run: &Path) -> Vec<PathBuf> {
     let tasks = run.join("io.containerd.runtime.v2.task").join(NAMESPACE);

@@ -10,8 +10,7 @@ use crate::paths::Paths;
 use crate::plan::{DNS_READY_PORT, Plan};
 use crate::process::Daemon;
 
-/// Every request is logged once, when it is answered: a count of lines is a
-/// count of requests. Nothing is left out, reads neither.
+/// Every request, reads included, is logged once, when it is answered: the number of lines is the number of requests.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -55,8 +54,8 @@ impl ControlPlane<'_> {
         flags.set("listen-peer-urls", &peer);
         flags.set("initial-advertise-peer-urls", &peer);
         flags.set("initial-cluster", format!("default={peer}"));
-        // What a crash of the machine could cost goes with the testbed anyway,
-        // and the disk is shared with whatever compiles.
+        // A crash of the machine could only cost data that is removed with the testbed anyway, and the disk is shared
+        // with compilers.
         flags.set("unsafe-no-fsync", true);
         flags.set("log-level", "warn");
         self.daemon(flags)
@@ -118,7 +117,7 @@ impl ControlPlane<'_> {
         // controller has a client and a limit of its own, seldom reached.
         flags.set("kube-api-qps", 200);
         flags.set("kube-api-burst", 400);
-        // There is one; an election would only cost time and writes.
+        // There is only one; an election would cost time and writes.
         flags.set("leader-elect", false);
         if let Some(seconds) = self.timing.node_monitor_grace {
             flags.set("node-monitor-grace-period", format!("{seconds}s"));
@@ -135,8 +134,8 @@ impl ControlPlane<'_> {
         let mut flags = self.client_flags("kube-scheduler");
         flags.set("bind-address", self.plan.host());
         flags.set("cert-dir", self.paths.state().join("scheduler").display());
-        // Seen once: a pod was looked at in the very millisecond in which its claim was bound, and then not again for
-        // three minutes. Kubernetes' default is five.
+        // Seen once: the scheduler checked a pod in the very millisecond in which its claim was bound, and then not again
+        // for three minutes. Kubernetes' default is five.
         flags.set("pod-max-in-unschedulable-pods-duration", "15s");
         flags.set("leader-elect", false);
         self.daemon(flags)
@@ -195,8 +194,7 @@ impl ControlPlane<'_> {
     fn corefile_text(&self) -> String {
         let host = self.plan.host();
         let kubeconfig = self.paths.component_kubeconfig("coredns");
-        // Two seconds are all the memory that a name server of a testbed for
-        // failover may have.
+        // A name server of a testbed for failover may cache for two seconds only.
         format!(
             ".:53 {{
   bind {host}
@@ -219,7 +217,7 @@ impl ControlPlane<'_> {
 pub struct Flags(pub Vec<String>);
 
 impl Flags {
-    /// No flags yet.
+    /// A component without flags.
     #[must_use]
     pub fn new(component: &str) -> Self {
         Self(vec![component.to_owned()])

@@ -1,4 +1,4 @@
-//! Removes a testbed, or whatever is left of one.
+//! Removes a testbed, or what is left of one.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,11 @@ use crate::state::{Lock, State};
 use crate::testbed::Testbed;
 use crate::{containerd, mounts, network, preflight, process};
 
-/// Where the container network library keeps results, whatever it is told.
+/// Where the container network library keeps results, with any configuration.
 const CNI_RESULTS: &str = "/var/lib/cni/results";
-/// Where a kubelet links to containers' logs, whatever it is told.
+/// Where a kubelet links to containers' logs, with any configuration.
 const LOG_LINKS: &str = "/var/log/containers";
-/// Where shims keep their sockets, whatever they are told.
+/// Where shims keep their sockets, with any configuration.
 const SHIM_SOCKETS: &str = "/run/containerd/s";
 
 impl Testbed {
@@ -53,8 +53,8 @@ impl Testbed {
     }
 }
 
-/// Removes all that belongs to `instance`, by the record, by name and by control
-/// group. What is not there is no error, so that it can be repeated.
+/// Removes everything that belongs to `instance`, by the record, by name and by control group. Missing things are no
+/// error, so this can be repeated.
 pub async fn clean(paths: &Paths, instance: u8) -> Result<()> {
     let plan = Plan::new(instance, MAX_NODES)?;
     let groups = Hierarchies::detect()?;
@@ -77,12 +77,12 @@ pub async fn clean(paths: &Paths, instance: u8) -> Result<()> {
             _ => {}
         }
     }
-    // Only if it was the last instance.
+    // Only if this was the last instance.
     let _ = fs::remove_dir(paths::state_root());
     Ok(())
 }
 
-/// Kills what the record names, in case that it left the control group.
+/// Kills the recorded processes, in case they left the control group.
 fn end_recorded(paths: &Paths) -> Result<()> {
     // A record of another version was refused, or overridden, before.
     let Ok(Some(state)) = State::load(paths) else {
@@ -111,7 +111,7 @@ fn remove_strays(plan: &Plan, paths: &Paths) {
     let network = format!("{}-", plan.cni_network());
     let run = format!("{}/", paths.run().display());
     for entry in fs::read_dir(CNI_RESULTS).into_iter().flatten().flatten() {
-        // Those of the loopback bear no network's name, but tell the pod's namespace.
+        // Files of the loopback do not have the network's name, but that of the pod's namespace.
         let ours = entry.file_name().to_string_lossy().starts_with(&network)
             || fs::read_to_string(entry.path()).is_ok_and(|result| result.contains(&run));
         if ours {
@@ -127,7 +127,7 @@ fn remove_strays(plan: &Plan, paths: &Paths) {
     let _ = fs::remove_dir(LOG_LINKS);
 }
 
-/// Removes `dir` and its parent if nobody has anything in them.
+/// Removes `dir` and its parent if they are empty.
 fn remove_empty(dir: &Path) {
     if let (Ok(()), Some(parent)) = (fs::remove_dir(dir), dir.parent()) {
         let _ = fs::remove_dir(parent);

@@ -1,4 +1,4 @@
-//! Faults: each takes effect before it returns, and each has its way back.
+//! Faults: each takes effect before it returns, and each can be undone.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ const API_TABLE: &str = "testbed_cut_api";
 const API_SERVER: &str = "kube-apiserver";
 
 impl Testbed {
-    /// Cuts `node` off from everything, silently: packets go nowhere.
+    /// Cuts `node` off from everything, silently: its packets are dropped.
     ///
     /// # Errors
     /// When there is no such node.
@@ -35,8 +35,8 @@ impl Testbed {
         network::set_cable(&self.plan, &self.paths, self.plan.node_number(node)?, true).await
     }
 
-    /// Keeps `node` and all pods on it from the API server: their packets to it,
-    /// and its to them, are dropped, on open connections too. All else flows.
+    /// Cuts `node` and all pods on it off from the API server: packets in both directions are dropped, on open
+    /// connections too. All other traffic passes.
     ///
     /// # Errors
     /// When there is no such node.
@@ -57,7 +57,7 @@ impl Testbed {
     /// When there is no such node.
     pub async fn heal_api(&self, node: &str) -> Result<()> {
         self.plan.node_number(node)?;
-        // Declared first, so that it can be deleted also when it is not there.
+        // Declared first, so that it can be deleted even if it does not exist.
         let rules = format!("table inet {API_TABLE} {{}}\ndelete table inet {API_TABLE}\n");
         Tool::inside(&self.paths.netns(node), "nft")
             .words("-f -")
@@ -76,7 +76,7 @@ impl Testbed {
         self.find_pid(namespace, pod, container).await
     }
 
-    /// Sends `signal` to a process; one that is gone is no error.
+    /// Sends `signal` to a process; one that has ended is no error.
     ///
     /// # Errors
     /// When `pid` is no process number.
@@ -100,8 +100,7 @@ impl Testbed {
         self.set_frozen(namespace, pod, false).await
     }
 
-    /// Stops the API server in mid-flight: connections stay open and nothing
-    /// answers.
+    /// Stops the API server (SIGSTOP): connections stay open, and it does not answer.
     ///
     /// # Errors
     /// When it is not running.
@@ -145,7 +144,7 @@ impl Testbed {
         state.save(&self.paths)
     }
 
-    /// Hangs the disk of a volume of class `loop`: whoever writes to it waits.
+    /// Hangs the disk of a volume of class `loop`: writes to it wait.
     ///
     /// # Errors
     /// When the volume is not mounted.
@@ -168,7 +167,7 @@ impl Testbed {
             mounted,
             "{volume} has no file system of its own: only volumes of class `loop` have"
         );
-        // Freezing writes out what is cached first.
+        // Freezing first writes out cached data.
         Tool::new("fsfreeze")
             .arg(flag)
             .arg(&dir)
@@ -178,7 +177,7 @@ impl Testbed {
         Ok(())
     }
 
-    /// Goes by the pod's control group: of a frozen pod whose end is asked for containerd knows no process.
+    /// Uses the pod's control group: for a frozen pod whose end was requested containerd knows no process.
     async fn set_frozen(&self, namespace: &str, pod: &str, frozen: bool) -> Result<()> {
         let groups = Hierarchies::detect()?;
         let name = cgroup_name(self.paths.instance());

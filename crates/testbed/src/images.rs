@@ -18,7 +18,7 @@ use crate::progress::{say, step};
 pub const BASE_IMAGE: &str = "docker.io/library/debian:trixie-slim";
 /// The PostgreSQL image that the nodes have.
 pub const POSTGRES_IMAGE: &str = "localhost/cdb/postgres:17";
-/// What holds a pod's namespaces.
+/// The image of the container that holds a pod's namespaces.
 pub const PAUSE_IMAGE: &str = "localhost/cdb/pause:1";
 
 /// Debian's release of [`BASE_IMAGE`].
@@ -31,7 +31,7 @@ const USERS_STORE: &str = "/var/lib/containers/storage";
 const BUILD_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// `buildah` with a store of the testbed's own, so that nothing of it shows in
-/// the store of whoever uses buildah on this machine.
+/// the store of other users of buildah on this machine.
 fn buildah() -> Tool {
     Tool::tied("buildah")
         .arg("--root")
@@ -72,7 +72,7 @@ pub async fn build(containerfile: &Path, context: &Path, image: &str) -> Result<
     Ok(())
 }
 
-/// Writes an image of the testbed's store, else of buildah's own, to `archive`.
+/// Writes an image from the testbed's store, or from buildah's own, to `archive`.
 ///
 /// # Errors
 /// When neither store has it.
@@ -104,14 +104,14 @@ pub async fn export(image: &str, archive: &Path) -> Result<()> {
 /// # Errors
 /// When a build fails.
 pub async fn build_postgres() -> Result<()> {
-    // Half-built containers of builds that were killed; there mostly are none.
+    // Containers of builds that were killed; usually there are none.
     let _ = buildah().words("rm --all").run().await;
     let containerfile = postgres_containerfile();
     let context = containerfile.parent().context("find the image's directory")?;
     build(&containerfile, context, POSTGRES_IMAGE).await
 }
 
-/// Makes the image of what holds a pod's namespaces.
+/// Makes the image of the container that holds a pod's namespaces.
 ///
 /// # Errors
 /// When the build fails.
@@ -139,7 +139,7 @@ async fn exists(image: &str) -> bool {
 
 async fn build_base() -> Result<()> {
     let root = paths::cache_root().join("debian.new");
-    // One that was killed leaves /proc and /sys mounted in there.
+    // A killed build leaves /proc and /sys mounted in it.
     mounts::unmount_below(&root).await?;
     remove_tree(&root)?;
     let tool = Tool::tied("debootstrap")
@@ -148,7 +148,7 @@ async fn build_base() -> Result<()> {
         .arg(&root)
         .limit(BUILD_LIMIT);
     tool.run().await.context("install a Debian base with debootstrap")?;
-    // What the official slim image leaves out, too.
+    // The official slim image omits this too.
     for dir in [
         "var/cache/apt/archives",
         "var/lib/apt/lists",

@@ -22,19 +22,19 @@ const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
 pub struct Programs {
     /// All components.
     pub kubebox: PathBuf,
-    /// What holds a pod's namespaces.
+    /// The program that holds a pod's namespaces.
     pub pause: PathBuf,
 }
 
 impl Programs {
-    /// Where the programs of this source are, made or not.
+    /// The directory of the programs of this source, made or not.
     ///
     /// # Errors
     /// When the source cannot be read.
     pub fn locate() -> Result<Self> {
         let source = source_dir();
         let kubebox = hash_files(&go_files(&source)?, VERSION)?;
-        // Apart, because images depend on it and on nothing else here.
+        // Separate, because only images depend on it.
         let pause = hash_files(&go_files(&source.join("pause"))?, "")?;
         let dir = bin_dir();
         Ok(Self {
@@ -43,7 +43,7 @@ impl Programs {
         })
     }
 
-    /// The programs that there are, of all sources, unfinished ones too.
+    /// The programs of all sources, including unfinished ones.
     ///
     /// # Errors
     /// When the cache cannot be read.
@@ -55,7 +55,7 @@ impl Programs {
         }
     }
 
-    /// Tells whether they are made.
+    /// True if they are made.
     #[must_use]
     pub fn exist(&self) -> bool {
         self.kubebox.is_file() && self.pause.is_file()

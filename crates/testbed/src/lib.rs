@@ -1,14 +1,11 @@
 //! The testbed: a real Kubernetes on this one Linux machine, from packages
 //! alone, for the demo and the end-to-end tests.
 //!
-//! [`Testbed::up`] starts it or finds it running; [`Testbed::attach`] only finds
-//! it; [`Testbed::down`] removes all of it. Several can run beside each other,
-//! told apart by [`Options::instance`].
+//! [`Testbed::up`] starts it or finds it running; [`Testbed::attach`] only finds it; [`Testbed::down`] removes all of
+//! it. Several can run at the same time, distinguished by [`Options::instance`].
 //!
-//! What is slow to make lives in `/var/cache/cdb-testbed`, or where
-//! [`CACHE_VARIABLE`] says, and outlives `down`;
-//! a running testbed lives in `/var/lib/cdb-testbed/INSTANCE` and
-//! `/run/cdb-testbed/INSTANCE`.
+//! What is slow to make is in `/var/cache/cdb-testbed`, or where [`CACHE_VARIABLE`] says, and outlives `down`. A
+//! running testbed is in `/var/lib/cdb-testbed/INSTANCE` and `/run/cdb-testbed/INSTANCE`.
 
 pub mod cluster;
 pub mod plan;

@@ -28,15 +28,14 @@ pub fn all() -> Result<Vec<Mount>> {
     Ok(text.lines().filter_map(parse).collect())
 }
 
-/// Thaws the file systems below `dir` that a test froze: whoever writes to one
-/// cannot be killed before.
+/// Thaws the file systems below `dir` that a test froze: a process that writes to a frozen one cannot be killed.
 ///
 /// # Errors
 /// When /proc cannot be read.
 pub async fn thaw_below(dir: &Path) -> Result<()> {
     let own = |m: &Mount| m.point.starts_with(dir) && matches!(m.kind.as_str(), "ext4" | "xfs");
     for mount in all()?.into_iter().filter(own) {
-        // Fails for those that are not frozen, which is nearly all.
+        // Fails for those that are not frozen, which are nearly all.
         let _ = Tool::new("fsfreeze").arg("-u").arg(&mount.point).run().await;
     }
     Ok(())
@@ -50,7 +49,7 @@ pub async fn unmount_below(dir: &Path) -> Result<()> {
     let below: Vec<Mount> = all()?.into_iter().filter(|m| m.point.starts_with(dir)).collect();
     for mount in below.iter().rev() {
         let plain = unmount(&mount.point, UnmountFlags::empty());
-        // Lazily, when something outside looks at it: it goes with the last user.
+        // Lazily, in case another process uses it: it ends with its last user.
         if plain.is_err_and(|error| error == rustix::io::Errno::BUSY) {
             unmount(&mount.point, UnmountFlags::DETACH)
                 .with_context(|| format!("unmount {}", mount.point.display()))?;

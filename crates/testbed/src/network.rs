@@ -51,7 +51,7 @@ pub async fn create(plan: &Plan, paths: &Paths) -> Result<()> {
     Ok(())
 }
 
-/// Fails when a link or an address that the plan needs is somebody else's.
+/// Fails if a link or an address that the plan needs is used by others.
 ///
 /// # Errors
 /// Says which link it is and what to do.
@@ -72,8 +72,7 @@ pub async fn check_free(plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Removes what [`create`] made; what is not there is no error. The namespaces
-/// themselves go when their mounts do.
+/// Removes what [`create`] made; missing things are no error. The namespaces end with their mounts.
 ///
 /// # Errors
 /// When a link cannot be removed.
@@ -89,7 +88,7 @@ pub async fn remove(plan: &Plan) -> Result<()> {
     }
     for link in links {
         let removed = Tool::new("ip").words("link del").arg(&link).run().await;
-        // A cable goes by itself together with the namespace at its other end.
+        // A cable is removed together with the namespace at its other end.
         if Path::new("/sys/class/net").join(&link).exists() {
             removed?;
         }
@@ -124,7 +123,7 @@ pub async fn set_cable(plan: &Plan, paths: &Paths, n: u8, up: bool) -> Result<()
 
 async fn create_netns(path: &Path) -> Result<()> {
     File::create(path).with_context(|| format!("make {}", path.display()))?;
-    // Not `ip netns add`: that leaves a mount on /run/netns for good.
+    // Not `ip netns add`, which leaves a mount on /run/netns.
     Tool::new("unshare")
         .arg(format!("--net={}", path.display()))
         .arg("true")
@@ -177,8 +176,8 @@ fn is_number(text: &str) -> bool {
     text.parse::<u8>().is_ok()
 }
 
-/// Tells whether a line of `ip route` covers addresses of the plan through a
-/// link that is not the plan's. The default route covers everything and is none.
+/// True if a line of `ip route` covers addresses of the plan through a link that is not the plan's. The default route
+/// covers everything and does not count.
 fn route_is_foreign(line: &str, plan: &Plan) -> bool {
     let mut words = line
         .split_whitespace()
@@ -199,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_of_somebody_else_is_seen() {
+    fn a_route_of_another_network_is_found() {
         let plan = Plan::new(0, 3).unwrap();
         assert!(route_is_foreign(
             "198.19.240.0/24 dev tun0 proto kernel scope link",

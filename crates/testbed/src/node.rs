@@ -176,7 +176,7 @@ impl Node<'_> {
             "tlsCertFile": pki(format!("{name}.crt")),
             "tlsPrivateKeyFile": pki(format!("{name}.key")),
             // The disk is the machine's: neither evict pods nor remove images
-            // because somebody else filled it.
+            // because other programs filled it.
             "evictionHard": {
                 "memory.available": "100Mi",
                 "nodefs.available": "1%",

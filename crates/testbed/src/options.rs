@@ -1,4 +1,4 @@
-//! What can be chosen about a testbed.
+//! Options of a testbed.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use crate::paths::Paths;
 use crate::plan::MAX_INSTANCE;
 use crate::state::State;
 
-/// Environment variable that chooses the instance when nothing else does: a
-/// number, or `auto` for one that no other checkout holds.
+/// Environment variable that selects the instance if nothing else does: a number, or `auto` for one that no other
+/// checkout holds.
 pub const INSTANCE_VARIABLE: &str = "CDB_TESTBED_INSTANCE";
 
-/// What can be chosen about a testbed; [`Options::from_env`] is the usual one.
+/// Options of a testbed; [`Options::from_env`] is the usual choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Options {
     /// Which of the testbeds on this machine: 0 to [`crate::plan::MAX_INSTANCE`].
@@ -26,13 +26,13 @@ pub struct Options {
     pub checkout: PathBuf,
 }
 
-/// Kubernetes' timing in seconds; `None` leaves Kubernetes' own default, so
-/// that what is measured on the testbed compares with a cluster as shipped.
+/// Kubernetes' timing in seconds; `None` keeps Kubernetes' default, so that measurements on the testbed are comparable
+/// with a cluster as shipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timing {
     /// Silence after which a node counts as unreachable (Kubernetes: 50).
     pub node_monitor_grace: Option<u32>,
-    /// How often the controller manager looks at nodes (Kubernetes: 5).
+    /// How often the controller manager checks nodes (Kubernetes: 5).
     pub node_monitor_period: Option<u32>,
     /// How often a kubelet computes its status (Kubernetes: 10).
     pub node_status_update: Option<u32>,
@@ -53,7 +53,7 @@ impl Options {
     }
 
     /// The same as the instance called `name`: a number, or `auto` for the one
-    /// that this checkout holds, else the first that nobody holds.
+    /// that this checkout holds, else the first free one.
     ///
     /// # Errors
     /// When `name` is neither, or all instances are held.
@@ -95,7 +95,7 @@ impl Options {
 fn own_or_free(checkout: &Path) -> Result<u8> {
     let mut free = None;
     for instance in 0..=MAX_INSTANCE {
-        // A record that cannot be read is another version's: not free.
+        // A record that cannot be read belongs to another version: it is not free.
         let Ok(state) = State::load(&Paths::new(instance)) else {
             continue;
         };

@@ -1,16 +1,15 @@
-//! Where the testbed keeps what.
+//! Paths of the testbed.
 
 use std::path::{Path, PathBuf};
 
-/// Below it lies what is slow to make and may be used again: it survives
-/// `down` and is shared by all checkouts of this machine.
+/// Parent of what is slow to make and may be used again: it survives `down`, and all checkouts of this machine share
+/// it.
 const CACHE: &str = "/var/cache/cdb-testbed";
 /// Environment variable that names another directory for the cache.
 pub const CACHE_VARIABLE: &str = "CDB_TESTBED_CACHE";
-/// Below it lies what belongs to a running testbed and is large.
+/// Parent of large data that belongs to a running testbed.
 const STATE: &str = "/var/lib/cdb-testbed";
-/// Below it lie locks, sockets and network namespaces. Paths of sockets must
-/// stay below 108 bytes, hence the short names.
+/// Parent of locks, sockets and network namespaces. Paths of sockets must stay below 108 bytes, hence the short names.
 const RUN: &str = "/run/cdb-testbed";
 
 /// The files of one instance.
@@ -32,13 +31,13 @@ impl Paths {
         self.instance
     }
 
-    /// Everything that is large and goes with `down`.
+    /// Large data that is removed by `down`.
     #[must_use]
     pub fn state(&self) -> PathBuf {
         Path::new(STATE).join(self.instance.to_string())
     }
 
-    /// Sockets, namespaces and mounts that go with `down`.
+    /// Sockets, namespaces and mounts that are removed by `down`.
     #[must_use]
     pub fn run(&self) -> PathBuf {
         Path::new(RUN).join(self.instance.to_string())
@@ -50,7 +49,7 @@ impl Paths {
         Path::new(RUN).join(format!("{}.lock", self.instance))
     }
 
-    /// The record of who holds the instance and what was started.
+    /// The record of the instance's holder and of started processes.
     #[must_use]
     pub fn record(&self) -> PathBuf {
         self.state().join("state.json")

@@ -17,7 +17,7 @@ use crate::plan::{Plan, node_name};
 /// Group that the API server lets do everything.
 const ADMINISTRATORS: &str = "system:masters";
 
-/// One certificate: its file's name, the user and group it stands for, and the
+/// One certificate: its file's name, the user and group that it names, and the
 /// names and addresses it serves.
 struct Subject {
     file: String,
@@ -136,8 +136,7 @@ fn params(user: &str, group: Option<&str>, names: Vec<String>) -> Result<Certifi
     }
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-    // The keys go with `down`; the dates only must not be what fails, on a
-    // machine whose clock is wrong either.
+    // The keys are removed with `down`. Their dates must not cause failures, even on a machine with a wrong clock.
     params.not_before = date_time_ymd(2000, 1, 1);
     params.not_after = date_time_ymd(2049, 12, 31);
     params.use_authority_key_identifier_extension = true;

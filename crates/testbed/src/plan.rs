@@ -137,9 +137,8 @@ impl Plan {
         format!("cdbtb{}", self.instance)
     }
 
-    /// MAC address of the bridge. A bridge without a fixed one takes over the
-    /// lowest of its ports', which changes under live connections when a port
-    /// is added (seen once: a node lost the API server for 45 s).
+    /// MAC address of the bridge. Without a fixed one a bridge adopts the lowest of its ports', which changes under
+    /// live connections when a port is added (seen once: a node lost the API server for 45 s).
     #[must_use]
     pub fn bridge_mac(&self) -> String {
         format!("02:00:c6:13:f0:{:02x}", self.instance + 1)

@@ -35,10 +35,10 @@ const CNI_PACKAGE: &str = "containernetworking-plugins";
 /// Where Debian's package puts the CNI plug-ins.
 pub const CNI_DIR: &str = "/usr/lib/cni";
 
-/// Free space that making everything from nothing takes: Go's build cache 3 GB,
-/// image layers and their archive 2 GB, the unpacked template 2 GB.
+/// Free space for making everything from nothing: Go's build cache 3 GB, image layers and their archive 2 GB, the
+/// unpacked template 2 GB.
 const COLD_SPACE: u64 = 8 << 30;
-/// Free space that a running testbed wants when everything is made already.
+/// Free space for a running testbed when everything is made already.
 const WARM_SPACE: u64 = 2 << 30;
 
 /// Fails unless this is Linux and the user is root.
@@ -57,7 +57,7 @@ pub fn check_machine() -> Result<()> {
     Ok(())
 }
 
-/// Fails when the disk has too little room.
+/// Fails if the disk has too little room.
 ///
 /// # Errors
 /// Says how much is needed and where.
@@ -106,7 +106,7 @@ pub async fn install_packages() -> Result<()> {
     let limit = Duration::from_secs(600);
     let update = Tool::new("apt-get").words("-q update").limit(limit);
     if let Err(error) = step("apt-get update", update.run()).await {
-        // One foreign source that does not answer must not stop the rest.
+        // A package source that does not answer must not stop the others.
         say(&format!("apt-get update: {error:#}; going on with what is known"));
     }
     let mut install = Tool::new("apt-get")

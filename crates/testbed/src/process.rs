@@ -1,7 +1,6 @@
-//! Long-running processes and who they are.
+//! Long-running processes and their identities.
 //!
-//! A process is known by its number together with its start time: the number
-//! alone may by now belong to somebody else.
+//! A process is identified by its number together with its start time, because the number alone may be reused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +11,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::Tool;
 
-/// What is to run as a daemon.
+/// A program to run as a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Daemon {
     /// Its name among the testbed's processes, such as `kubelet-n1`.
     pub name: String,
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Network namespace, else the host's.
+    /// Network namespace; `None`: the host's.
     pub netns: Option<PathBuf>,
-    /// Where standard output and error go.
+    /// File for standard output and error.
     pub log: PathBuf,
 }
 
@@ -78,7 +77,7 @@ impl Daemon {
 }
 
 impl Process {
-    /// Tells whether this very process still runs.
+    /// True if this very process still runs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         start_time(self.pid) == Some(self.started)
@@ -105,14 +104,13 @@ pub fn send(pid: i32, signal: Signal) -> Result<()> {
     send_if(pid, signal, || true)
 }
 
-/// Sends `signal` to the process `pid` if `is_meant` says that it is the right
-/// one. Asked after the kernel's handle on the process is taken: if the number
-/// passes to another process meanwhile, the signal does not.
+/// Sends `signal` to the process `pid` if `is_meant` says that it is the right one. It asks only after it has the
+/// kernel's handle on the process: if the number is reused meanwhile, the signal does not reach the new process.
 ///
 /// # Errors
 /// When the number is no process number or the signal is not permitted.
 pub fn send_if(pid: i32, signal: Signal, is_meant: impl Fn() -> bool) -> Result<()> {
-    // 1 is init; 0 and less stand for groups.
+    // 1 is init; 0 and less mean groups.
     ensure!(pid > 1, "{pid} is not a process number");
     let number = Pid::from_raw(pid).with_context(|| format!("{pid} is not a process number"))?;
     let sent = match pidfd_open(number, PidfdFlags::empty()) {
@@ -134,7 +132,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
 
 /// Reads the start time from /proc/PID/stat; a zombie counts as gone.
 fn parse_stat(stat: &str) -> Option<u64> {
-    // The name in parentheses may hold anything, blanks and parentheses too.
+    // The name in parentheses may contain anything, even blanks and parentheses.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
@@ -145,7 +143,7 @@ fn parse_stat(stat: &str) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// What this boot of the machine is called.
+/// The id of this boot of the machine.
 #[must_use]
 pub fn boot_id() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id")

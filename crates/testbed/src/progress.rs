@@ -1,4 +1,4 @@
-//! Says on standard error what takes time: on a terminal in one line that changes, else when something begins and ends.
+//! Reports on standard error what takes time: on a terminal in one changing line, otherwise at begin and end.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Work that is done sooner than this is not worth a line.
+/// Work that ends sooner than this is not reported.
 const SILENCE: Duration = Duration::from_secs(2);
 /// How often the line on a terminal changes.
 const REDRAW: Duration = Duration::from_secs(1);
-/// How often slow work is spoken of where there is no terminal.
+/// How often slow work is reported without a terminal.
 const REPEAT: Duration = Duration::from_secs(60);
 /// Moves to the beginning of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";
 /// The line is cut here, so that it stays one line.
 const WIDTH: usize = 100;
 
-/// What is under way, in its order.
+/// The running work, in order.
 static BOARD: Mutex<Vec<Work>> = Mutex::new(Vec::new());
 
 struct Work {
@@ -31,11 +31,11 @@ struct Work {
 pub fn say(text: &str) {
     let mut error = std::io::stderr().lock();
     let clear = if error.is_terminal() { CLEAR } else { "" };
-    // Whoever closed the pipe does not want to know.
+    // The reader has closed the pipe.
     let _ = writeln!(error, "{clear}    {text}");
 }
 
-/// Awaits `work` and tells about it when it takes more than two seconds. Several may be under way at once.
+/// Awaits `work` and reports it if it takes more than two seconds. Several may run at once.
 pub async fn step<T>(what: &str, work: impl Future<Output = T>) -> T {
     let listed = Listed::new(what);
     let terminal = std::io::stderr().is_terminal();
@@ -73,12 +73,12 @@ fn board() -> std::sync::MutexGuard<'static, Vec<Work>> {
 fn draw() {
     let line = line(&board());
     let mut error = std::io::stderr().lock();
-    // The cursor goes back, so that whatever is printed next begins there.
+    // The cursor returns, so that the next output begins there.
     let _ = write!(error, "{CLEAR}{line}\r");
     let _ = error.flush();
 }
 
-/// All that is under way, with minutes and seconds since it began.
+/// All running work, with minutes and seconds since it began.
 fn line(board: &[Work]) -> String {
     let mut line = String::from("    ");
     for (number, work) in board.iter().enumerate() {
@@ -92,7 +92,7 @@ fn line(board: &[Work]) -> String {
     line
 }
 
-/// An entry of the board, which goes when it is dropped.
+/// An entry of the board, which is removed when this is dropped.
 struct Listed {
     start: Instant,
     what: String,
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_under_way_is_in_one_line() {
+    async fn running_work_is_in_one_line() {
         let work = |what: &str| Work {
             what: what.to_owned(),
             start: Instant::now(),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_has_ended_leaves_the_line() {
+    async fn finished_work_leaves_the_line() {
         let is_there = || board().iter().any(|work| work.what == "this test");
         let listed = Listed::new("this test");
         assert!(is_there());

@@ -1,4 +1,4 @@
-//! Who holds the testbed and what was started: the record and the lock.
+//! The holder of the testbed and its started processes: the record and the lock.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
@@ -22,13 +22,13 @@ const LOCK_LIMIT: Duration = Duration::from_secs(30 * 60);
 /// The record of one testbed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
-    /// What was asked for; `options.checkout` holds the testbed.
+    /// The requested options; `options.checkout` holds the testbed.
     pub options: Options,
     /// The boot of the machine in which it was started.
     pub boot_id: String,
     /// When it was started, in seconds since 1970.
     pub since: u64,
-    /// False while `up` is under way, and after it was killed.
+    /// False while `up` runs, and after it was killed.
     pub complete: bool,
     /// Files of the cache that it uses.
     pub uses: Vec<PathBuf>,
@@ -77,7 +77,7 @@ impl State {
         Ok(None)
     }
 
-    /// Writes the record, whole or not at all.
+    /// Writes the record atomically.
     ///
     /// # Errors
     /// When the disk does not take it.
@@ -89,7 +89,7 @@ impl State {
         fs::rename(&unfinished, &path).with_context(|| format!("write {}", path.display()))
     }
 
-    /// The processes that are no longer there.
+    /// The processes that have ended.
     #[must_use]
     pub fn dead(&self) -> Vec<&str> {
         let same_boot = self.boot_id == process::boot_id();
@@ -97,13 +97,13 @@ impl State {
         dead.map(|p| p.daemon.name.as_str()).collect()
     }
 
-    /// Tells whether anything of it runs.
+    /// True if any of its processes runs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.dead().len() < self.processes.len()
     }
 
-    /// Tells whether the testbed is another checkout's, which still exists.
+    /// True if the testbed belongs to another checkout that still exists.
     #[must_use]
     pub fn belongs_to_other(&self, checkout: &Path) -> bool {
         self.options.checkout != checkout && self.options.checkout.exists()
@@ -134,7 +134,7 @@ impl Lock {
     /// Waits for the lock of one testbed instance.
     ///
     /// # Errors
-    /// When it is not to be had.
+    /// When it cannot be had.
     pub async fn instance(paths: &Paths) -> Result<Self> {
         Self::acquire(paths.lock()).await
     }
@@ -142,7 +142,7 @@ impl Lock {
     /// Waits for the lock of the cache, which all instances share.
     ///
     /// # Errors
-    /// When it is not to be had.
+    /// When it cannot be had.
     pub async fn cache() -> Result<Self> {
         Self::acquire(paths::cache_root().join("lock")).await
     }
@@ -177,8 +177,7 @@ impl Lock {
 
     /// Frees the lock and removes its file.
     pub fn remove(self) {
-        // Others that have the file open see that it is no longer the one in
-        // the directory and start again.
+        // Others that have the file open see that it is no longer the one in the directory, and start again.
         let _ = fs::remove_file(&self.path);
         if let Some(dir) = self.path.parent() {
             let _ = fs::remove_dir(dir);
@@ -186,7 +185,7 @@ impl Lock {
     }
 }
 
-/// The locked file, or `None` when somebody else has it.
+/// The locked file, or `None` if another process has it.
 fn try_lock(path: &Path) -> Result<Option<File>> {
     let open = OpenOptions::new().create(true).truncate(false).write(true).open(path);
     let mut file = open.with_context(|| format!("open {}", path.display()))?;
@@ -199,7 +198,7 @@ fn try_lock(path: &Path) -> Result<Option<File>> {
     if ours.is_none() || fs::metadata(path).map(|m| m.ino()).ok() != ours {
         return Ok(None);
     }
-    // For the message of who waits; the lock itself is what counts.
+    // For the message of a waiting program; only the lock itself matters.
     let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
     Ok(Some(file))
 }
@@ -228,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_this_boot_knows_its_living() {
+    fn a_record_of_this_boot_knows_its_living_processes() {
         let state = state(&process::boot_id());
         assert!(state.is_alive() && state.dead().is_empty());
         assert!(state.process("etcd").is_ok() && state.process("x").is_err());

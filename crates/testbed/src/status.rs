@@ -1,4 +1,4 @@
-//! Says what there is.
+//! Reports the state of testbeds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,18 +12,18 @@ use crate::paths::{self, Paths};
 use crate::plan::Plan;
 use crate::state::State;
 
-/// What is known about one testbed.
+/// The state of one testbed.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// The instance number.
     pub instance: u8,
     /// The checkout that holds it.
     pub checkout: PathBuf,
-    /// How long it has been there.
+    /// How long it has existed.
     pub age: Duration,
-    /// False while `up` is under way, and after it was killed.
+    /// False while `up` runs, and after it was killed.
     pub complete: bool,
-    /// Processes that were started and are gone.
+    /// Started processes that have ended.
     pub dead: Vec<String>,
     /// Whether each node is Ready; `None` when the API server does not answer.
     pub nodes: Option<BTreeMap<String, bool>>,
@@ -32,7 +32,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Looks at one testbed; `None` when there is none.
+    /// The state of one testbed; `None` if there is none.
     ///
     /// # Errors
     /// When its record cannot be read.
@@ -58,7 +58,7 @@ impl Status {
         }))
     }
 
-    /// Tells whether everything runs and every node is Ready.
+    /// True if everything runs and every node is Ready.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.complete && self.dead.is_empty() && self.nodes.as_ref().is_some_and(|nodes| nodes.values().all(|r| *r))

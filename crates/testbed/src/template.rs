@@ -3,7 +3,7 @@
 //!
 //! A node gets its own copy of the two small databases, hard links to the
 //! blobs, and a symbolic link per unpacked layer: layers are only ever the
-//! lower side of an overlay, which nobody writes to.
+//! lower side of an overlay, which nothing writes to.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -21,10 +21,10 @@ use crate::paths;
 use crate::process;
 use crate::progress::step;
 
-/// Changes when the layout of a template does.
+/// Changed with each new layout of a template.
 const FORMAT: &str = "template 1";
 
-/// How the names of templates in the cache begin.
+/// Prefix of template names in the cache.
 const PREFIX: &str = "nodes-";
 
 const SNAPSHOTS: &str = "io.containerd.snapshotter.v1.overlayfs";
@@ -38,7 +38,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// Where the template of this source's images is, made or not.
+    /// The path of the template of this source's images, made or not.
     ///
     /// # Errors
     /// When a source cannot be read.
@@ -57,7 +57,7 @@ impl Template {
         &self.dir
     }
 
-    /// The templates that there are, of all sources, unfinished ones too.
+    /// The templates of all sources, including unfinished ones.
     ///
     /// # Errors
     /// When the cache cannot be read.
@@ -70,7 +70,7 @@ impl Template {
         Ok(named.map(|e| e.path()).collect())
     }
 
-    /// Tells whether it is made.
+    /// True if it is made.
     #[must_use]
     pub fn exists(&self) -> bool {
         self.dir.is_dir()
@@ -92,7 +92,7 @@ impl Template {
         let filled = fill(&unfinished, &run).await;
         fs::remove_dir_all(&run).with_context(|| format!("remove {}", run.display()))?;
         filled?;
-        // Now, not while a first Kubernetes starts and its etcd waits for the same disk.
+        // Now, and not while a first Kubernetes starts and its etcd waits for the same disk.
         let written = fs::File::open(&unfinished).and_then(|dir| Ok(rustix::fs::syncfs(dir)?));
         written.with_context(|| format!("write {}", unfinished.display()))?;
         fs::rename(&unfinished, &self.dir).with_context(|| format!("write {}", self.dir.display()))
@@ -112,7 +112,7 @@ impl Template {
         let blobs = Path::new(CONTENT).join("blobs/sha256");
         fs::create_dir_all(root.join(CONTENT).join("ingest")).context("make the ingest directory")?;
         for_each_entry(&self.dir.join(&blobs), &root.join(&blobs), |from, to| {
-            // Another file system has no hard links to here.
+            // Hard links to here are not possible from another file system.
             fs::hard_link(from, to).or_else(|_| fs::copy(from, to).map(drop))
         })
     }
@@ -141,7 +141,7 @@ async fn fill(root: &Path, run: &Path) -> Result<()> {
         .context("start containerd")?;
     let imported = import_all(&layout, run).await;
     if let Some(pid) = containerd.id().and_then(|pid| i32::try_from(pid).ok()) {
-        // Not killed: it must close its databases.
+        // Not killed, because it must close its databases.
         process::send(pid, Signal::TERM)?;
     }
     containerd.wait().await.context("wait for containerd")?;

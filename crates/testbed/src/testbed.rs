@@ -33,10 +33,10 @@ impl Testbed {
         })
     }
 
-    /// Finds the testbed that runs as `instance`, whoever started it.
+    /// Finds the testbed that runs as `instance`, even if another program started it.
     ///
     /// # Errors
-    /// When there is none, or it is not whole.
+    /// When there is none, or it is not complete.
     pub fn attach(instance: u8) -> Result<Self> {
         let paths = Paths::new(instance);
         let Some(state) = State::load(&paths)? else {
@@ -63,7 +63,7 @@ impl Testbed {
     }
 
     /// The API server's audit log: one JSON event per answered request, of level
-    /// Metadata, reads included. `user.username` tells who asked.
+    /// Metadata, reads included. `user.username` has the sender.
     #[must_use]
     pub fn audit_log_path(&self) -> PathBuf {
         self.paths.audit_log()
@@ -142,7 +142,7 @@ impl Testbed {
         loaded
     }
 
-    /// Gives an image that the nodes have another name, in all of them.
+    /// Gives an image of the nodes another name, on all of them.
     ///
     /// # Errors
     /// When a node does not have it.
@@ -164,7 +164,7 @@ impl Testbed {
         cluster::wait_nodes(&self.client().await?, &self.node_names(), || Ok(())).await
     }
 
-    /// Tells whether the API server answers within `limit`.
+    /// True if the API server answers within `limit`.
     pub async fn api_is_ready(&self, limit: Duration) -> bool {
         match self.client().await {
             Ok(client) => cluster::is_ready(&client, limit).await,

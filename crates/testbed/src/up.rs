@@ -21,11 +21,11 @@ use crate::template::Template;
 use crate::testbed::Testbed;
 use crate::{cluster, down, images, network, pki, preflight};
 
-/// How long a running API server may take to answer before it counts as stopped;
-/// generous, because the machine may be busy compiling.
+/// How long a running API server may take to answer before it counts as stopped. This is generous, because the machine
+/// may be compiling.
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 
-/// Every kubelet makes this socket anew when it starts, whatever its own directory is.
+/// Every kubelet creates this socket when it starts, whatever its own directory is.
 const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins/kubelet.sock";
 /// How long a kubelet may take for that on a busy machine.
 const KUBELET_LIMIT: Duration = Duration::from_secs(60);
@@ -44,7 +44,7 @@ impl Testbed {
     /// installed or made first. What a killed `up` or a reboot left is removed.
     ///
     /// # Errors
-    /// When the machine cannot run it, when somebody else holds it, or when a
+    /// When the machine cannot run it, when another checkout holds it, or when a
     /// part does not start; the error says what to do.
     pub async fn up(options: Options) -> Result<(Self, Outcome)> {
         preflight::check_machine()?;
@@ -57,8 +57,7 @@ impl Testbed {
         Ok((testbed, outcome?))
     }
 
-    /// Installs and makes what is slow to make and outlives a testbed, so that
-    /// [`Testbed::up`] finds it.
+    /// Installs and makes what is slow to make and outlives a testbed, so that [`Testbed::up`] finds it.
     ///
     /// # Errors
     /// When the machine cannot run a testbed, or a part cannot be made; the error
@@ -91,7 +90,7 @@ impl Testbed {
     }
 }
 
-/// Tells whether what `state` records is to be kept and used.
+/// True if the testbed that `state` records is kept and used.
 fn keep(state: &State, options: &Options) -> Result<bool> {
     if !state.is_alive() {
         return Ok(false);
@@ -124,7 +123,7 @@ fn keep(state: &State, options: &Options) -> Result<bool> {
     Ok(true)
 }
 
-/// Says so when the running testbed was made from other sources than these.
+/// Reports if the running testbed was made from other sources than these.
 fn tell_if_outdated(state: Option<&State>) -> Result<()> {
     let programs = Programs::locate()?;
     let now = [programs.kubebox.clone(), Template::locate(&programs)?.dir().to_owned()];
@@ -146,7 +145,7 @@ async fn prepare() -> Result<(Programs, Template)> {
     let _cache = Lock::cache().await?;
     images::tidy().await?;
     prune(&programs, &template)?;
-    // The one computes, the other mostly waits for packages.
+    // The first computes, the second mostly waits for packages.
     let compiled = async {
         match programs.exist() {
             true => Ok(()),
@@ -175,7 +174,7 @@ fn prune(programs: &Programs, template: &Template) -> Result<()> {
         template.dir().to_owned(),
     ];
     for instance in 0..=MAX_INSTANCE {
-        // A record of another version does not say what it uses.
+        // A record of another version does not list what it uses.
         let Ok(state) = State::load(&Paths::new(instance)) else {
             return Ok(());
         };
@@ -255,11 +254,11 @@ impl<'a> Start<'a> {
         self.state.save(&self.testbed.paths)
     }
 
-    /// Directories, record, keys, groups and network: all that needs no process.
+    /// Directories, record, keys, groups and network: everything that needs no process.
     async fn lay_out(&self) -> Result<()> {
         let (plan, paths) = (&self.testbed.plan, &self.testbed.paths);
         make_dirs(paths)?;
-        // First of all the record: whoever comes after a kill finds it.
+        // The record comes first, so that the next program finds it after a kill.
         self.state.save(paths)?;
         network::check_free(plan).await?;
         preflight::check_loopback_ports(plan)?;
@@ -278,7 +277,8 @@ impl<'a> Start<'a> {
         Ok(())
     }
 
-    /// One after another: two that make the socket of device plugins at once take it from each other, and one of them ends.
+    /// One after another: if two kubelets create the socket of device plugins at once, one takes it from the other,
+    /// which ends.
     async fn start_kubelets(&mut self, nodes: &[Node<'_>]) -> Result<()> {
         let made = || {
             let socket = fs::metadata(DEVICE_PLUGINS).ok()?;
@@ -308,7 +308,7 @@ impl<'a> Start<'a> {
         self.state.save(&self.testbed.paths)
     }
 
-    /// Fails when a process that was started is gone.
+    /// Fails if a started process has ended.
     fn check(&self) -> Result<()> {
         let dead = self.state.dead();
         let Some(first) = dead.first() else {

@@ -1,5 +1,5 @@
-//! The testbed from `up` to `down`, beside whatever testbed runs already: it is
-//! an instance of its own. Needs Linux and root.
+//! The testbed from `up` to `down`, beside any testbed that runs already, because it is an instance of its own. Needs
+//! Linux and root.
 
 mod snapshot;
 
@@ -15,7 +15,7 @@ use testbed::{Options, Outcome, POSTGRES_IMAGE, Signal, Status, Testbed};
 /// The last instance: the least likely to be in use.
 const INSTANCE: u8 = testbed::plan::MAX_INSTANCE;
 
-/// The longest that anything here is waited for.
+/// The longest wait of this test.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -25,7 +25,7 @@ async fn a_testbed_comes_up_bears_faults_and_leaves_nothing() {
         return;
     }
     let options = Options::from_env().unwrap().with_instance(INSTANCE).with_nodes(2);
-    // What is made once and outlives `down` must be there before the comparison.
+    // What is made once and outlives `down` must exist before the comparison.
     told(Testbed::up(options.clone()).await);
     told(Testbed::down(&options, false).await);
     let before = Snapshot::take(INSTANCE).unwrap();
@@ -51,7 +51,7 @@ async fn a_testbed_comes_up_bears_faults_and_leaves_nothing() {
     assert!(left.is_empty(), "`down` left:\n{}", left.join("\n"));
 }
 
-/// What went wrong in words, without the stacks of async code.
+/// The error as text, without the stacks of async code.
 fn told<T>(result: Result<T>) -> T {
     result.unwrap_or_else(|error| panic!("{error:#}"))
 }
@@ -75,7 +75,7 @@ async fn live(options: &Options) -> Result<()> {
     hang_volume(&testbed, &client).await?;
     restart_kubelet(&testbed).await?;
     killed_and_begun_again(&testbed, options).await?;
-    // Left frozen and hanging: `down` has to manage.
+    // Left frozen and hanging on purpose: `down` must cope with that.
     let client = testbed.client().await?;
     run_pod(&client).await?;
     testbed.hang_volume(&volume_of(&client).await?).await?;
@@ -215,7 +215,7 @@ async fn freeze_and_thaw(testbed: &Testbed) -> Result<()> {
     testbed.freeze("default", "p").await?;
     let tick = read_tick(&client).await?;
     tokio::time::sleep(Duration::from_millis(300)).await;
-    ensure!(read_tick(&client).await? == tick, "a frozen pod went on");
+    ensure!(read_tick(&client).await? == tick, "a frozen pod ran");
     testbed.thaw("default", "p").await?;
     until("the pod to go on", async || Ok(read_tick(&client).await? != tick)).await
 }
@@ -289,7 +289,7 @@ async fn restart_kubelet(testbed: &Testbed) -> Result<()> {
     Testbed::attach(testbed.instance())?.wait_nodes_ready().await
 }
 
-/// All processes killed, as by a careless hand: `up` starts afresh.
+/// All processes are killed: `up` must start again from nothing.
 async fn killed_and_begun_again(testbed: &Testbed, options: &Options) -> Result<()> {
     for pid in Snapshot::processes_of(testbed.instance())? {
         testbed.signal(pid, Signal::KILL)?;

@@ -40,9 +40,9 @@ const LONG: [(&str, &str); 7] = [
 
 /// Crates whose tests are pure: any operating system, no server.
 #[rustfmt::skip]
-const OFFLINE: [&str; 20] = [
+const OFFLINE: [&str; 24] = [
     "-p", "api", "-p", "machine", "-p", "sim", "-p", "fake-api", "-p", "listen", "-p", "operator", "-p", "cli",
-    "-p", "suites", "-p", "mutants", "-p", "xtask",
+    "-p", "suites", "-p", "mutants", "-p", "xtask", "-p", "backup", "-p", "test-store",
 ];
 
 /// Tests that pass and all the same have something to tell: how much they tried, and how fast.
@@ -110,7 +110,7 @@ async fn offline(tally: &mut summary::Tally) -> Result<()> {
     mutants::check(tally).await
 }
 
-/// Runs a suite, and notes what it came to and how long each test took.
+/// Runs a suite, and records its result and the time of each test.
 ///
 /// # Errors
 /// When it cannot be started. A failed test is counted, not an error.
@@ -121,7 +121,7 @@ pub async fn run_suite(suite: &Suite, tally: &mut summary::Tally) -> Result<()> 
     Ok(())
 }
 
-/// What runs a suite so that it tells its figures and times.
+/// The command for a suite that prints its figures and times.
 pub fn command(suite: &Suite) -> Command {
     let mut tests = suite.command();
     if TELLING
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A name that nobody reads would repeat nothing.
+    /// A misspelt name would repeat nothing.
     #[test]
     fn what_a_long_run_sets_is_read_by_a_test() {
         let crates = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))

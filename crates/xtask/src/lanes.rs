@@ -14,7 +14,7 @@ use crate::summary::{Outcome, watch};
 pub struct Job {
     /// The suite to which its time is added.
     pub suite: String,
-    /// What stands before each line of its output while others run.
+    /// Prefix of each line of its output while others run.
     pub name: String,
     /// What runs it.
     pub command: Command,

@@ -1,4 +1,4 @@
-//! What the pages in docs/ say about the code is so: tests only.
+//! Tests that the pages in docs/ agree with the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -71,7 +71,7 @@ fn citations_are_read() {
     let numbers = |text: &str| cited(text, "protocol").into_iter().collect::<Vec<_>>();
     assert_eq!(numbers("(protocol.md rules 13, 14): note"), [13, 14]);
     assert_eq!(numbers("protocol.md, rules 9 to 11 and 20 to 21"), [9, 10, 11, 20, 21]);
-    assert_eq!(numbers("/// as in protocol\n    /// rule 4 v"), [4]);
+    assert_eq!(numbers("/// as in protocol\n    /// rule 4, step 5"), [4]);
     assert_eq!(numbers("breaks: \"protocol 16\", of one"), [16]);
     assert!(numbers("the protocol has rules").is_empty());
     assert_eq!(cited("Invariants 3 and 4", "invariant").len(), 2);
@@ -88,7 +88,7 @@ fn numbers(page: &str) -> BTreeSet<usize> {
 }
 
 #[test]
-fn each_number_that_is_cited_stands_on_its_page() {
+fn each_cited_number_is_on_its_page() {
     let sources = files("crates", ".rs").into_iter().chain(files("docs", ".md"));
     let own = "crates/xtask/src/pages.rs";
     let texts: BTreeMap<_, _> = sources
@@ -112,7 +112,7 @@ fn each_number_that_is_cited_stands_on_its_page() {
 }
 
 #[test]
-fn each_mutant_breaks_a_number_that_stands_on_its_page() {
+fn each_mutant_breaks_a_number_of_its_page() {
     for mutant in mutants::all() {
         for (page, file) in [("protocol", "docs/protocol.md"), ("invariant", "docs/invariants.md")] {
             let there = numbers(&read(file));
@@ -130,7 +130,7 @@ fn each_mutant_breaks_a_number_that_stands_on_its_page() {
     }
 }
 
-/// What stands in backticks, outside of blocks of code.
+/// The texts in backticks, outside of blocks of code.
 fn quoted(page: &str) -> Vec<&str> {
     page.split("\n```")
         .step_by(2)
@@ -138,7 +138,7 @@ fn quoted(page: &str) -> Vec<&str> {
         .collect()
 }
 
-/// A file or folder that is named as below `crates/`, with what it defines after `::`, such as `machine/src/quorum.rs::next_step`.
+/// Whether a named file or folder below `crates/` exists, with the definition after `::`, such as `machine/src/quorum.rs::next_step`.
 fn is_there(named: &str) -> bool {
     let (file, item) = named
         .split_once("::")
@@ -179,7 +179,7 @@ fn each_file_that_a_page_names_is_there() {
     }
 }
 
-/// The names after `*Model mutants*:` and its like; a list's item goes on over lines.
+/// The names after `*Model mutants*:` and its like; a list's item may have several lines.
 fn mutants_of<'a>(page: &'a str, kind: &str) -> Vec<&'a str> {
     let begin = format!("*{kind} mutants*:");
     page.split(&begin)

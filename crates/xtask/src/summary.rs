@@ -11,12 +11,12 @@ use crate::times::{Reader, Times};
 
 /// How a line begins that belongs into the summary.
 const FIGURE: &str = "figure: ";
-/// So many lines are told again of what a failed test said.
+/// Lines of a failed test's output that the summary repeats.
 const LINES: usize = 12;
 /// For so long the last of it is awaited.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Tests that passed and failed so far, and what is told of them at the end.
+/// Tests that passed and failed so far, and the summary's texts about them.
 #[derive(Debug, Default)]
 pub struct Tally {
     passed: u32,
@@ -41,7 +41,7 @@ pub struct Outcome {
 }
 
 impl Tally {
-    /// Runs a `cargo test`, or another check, and says how long it took.
+    /// Runs a `cargo test`, or another check, and prints its time.
     ///
     /// # Errors
     /// When it cannot be started. A failed test is counted, not an error.
@@ -101,7 +101,7 @@ impl Tally {
         self.reasons.extend(over);
     }
 
-    /// Prints the figures, the times of suites, slow tests and parts, what failed tests said, and the closing line.
+    /// Prints the figures, the times of suites, slow tests and parts, the output of failed tests, and the closing line.
     ///
     /// # Errors
     /// When anything failed, or nothing ran.
@@ -182,7 +182,7 @@ pub async fn watch(what: &str, command: Command, mark: &str) -> Result<Outcome> 
     })
 }
 
-/// What failed tests said: how they ended, and a few lines after that.
+/// The output of failed tests: how they ended, and a few lines after that.
 #[derive(Debug, Default)]
 struct Reasons {
     lines: Vec<String>,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_failed_test_said_is_told_again_at_the_end() {
+    async fn a_failed_tests_output_is_repeated_at_the_end() {
         let shows = "echo 'thread t panicked at a.rs:1'; echo 'Error: lost' >&2; echo of three >&2";
         assert!(said(shows).await.is_empty(), "that was meant");
         let failed = said(&format!("{shows}; echo more; exit 1")).await;
@@ -246,9 +246,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_suite_that_passes_its_budget_by_half_fails() {
+    async fn a_suite_that_takes_more_than_three_budgets_fails() {
         let seconds = std::time::Duration::from_secs;
-        for (took, fails) in [(90, false), (91, true)] {
+        for (took, fails) in [(180, false), (181, true)] {
             let mut tally = Tally::default();
             let mut outcome = watch("true", Command::new("true"), "").await.unwrap();
             outcome.passed = 1;
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_marked_as_a_figure_is_told_at_the_end() {
+    async fn marked_figures_are_printed_at_the_end() {
         let mut tally = Tally::default();
         let mut tests = Command::new("printf");
         tests.arg("figure: 7 states\nno figure: 8 states\ntest result: ok. 1 passed; 0 failed\n");

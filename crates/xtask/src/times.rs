@@ -22,7 +22,7 @@ pub fn ask_for(tests: &mut Command) {
 /// Reads the times of single tests from the lines of one program of tests.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// The test whose name was printed last. With `--nocapture` its own output stands before its result.
+    /// The test whose name was printed last. With `--nocapture` its own output comes before its result.
     current: String,
     /// Names and times of the tests that ended.
     pub tests: Vec<(String, Duration)>,
@@ -31,7 +31,7 @@ pub struct Reader {
 impl Reader {
     /// Reads the next line.
     pub fn see(&mut self, line: &str) {
-        // A test that starts another program of tests leaves its line open, and the next result stands in it.
+        // A test that starts another program of tests leaves its line open, and the next result continues it.
         let last = match line.rsplit_once(" ... test ") {
             Some((_, last)) => Some(last),
             None => line.strip_prefix("test "),
@@ -83,7 +83,12 @@ impl Times {
         let mut text = String::from("\n seconds  budget  suite\n");
         for (name, took) in long {
             let budget = budgets::of(name).as_secs();
-            let _ = writeln!(text, "{:>8.1}  {budget:>6}  {name}", took.as_secs_f64());
+            let over = if took.as_secs() > budget {
+                "  (over its budget)"
+            } else {
+                ""
+            };
+            let _ = writeln!(text, "{:>8.1}  {budget:>6}  {name}{over}", took.as_secs_f64());
         }
         let together: Duration = short.iter().map(|(_, took)| **took).sum();
         let _ = writeln!(
@@ -132,7 +137,7 @@ mod tests {
 
     /// As with `--nocapture --test-threads 1`.
     #[test]
-    fn reads_a_result_that_stands_behind_a_tests_own_output() {
+    fn reads_a_result_after_a_tests_own_output() {
         let text =
             "test one ... said by the test\ntest inner ... ok\nok\nmore <3s>\nok <4.500s>\ntest two ... ok <1.000s>";
         let read = read(text);
@@ -158,14 +163,14 @@ mod tests {
         assert_eq!(times.tables(), "");
         let seconds = Duration::from_secs;
         times.note("sim tests/model.rs", seconds(3), vec![("a".to_owned(), seconds(3))]);
-        times.note("e2e tests/none.rs", seconds(100), vec![("b".to_owned(), seconds(100))]);
+        times.note("e2e tests/none.rs", seconds(200), vec![("b".to_owned(), seconds(200))]);
         times.note("e2e tests/none.rs", seconds(1), vec![("c".to_owned(), seconds(1))]);
         times.note("api src/lib.rs", seconds(1), Vec::new());
         let text = times.tables();
         let place = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in {text}"));
-        assert!(place("101.0      60  e2e tests/none.rs") < place("3.0  "));
+        assert!(place("201.0      60  e2e tests/none.rs") < place("3.0  "));
         assert!(place("3.0  ") < place("1 suites that took less than 2 s each"));
-        assert!(place("100.0  e2e tests/none.rs b") < place("3.0  sim tests/model.rs a"));
+        assert!(place("200.0  e2e tests/none.rs b") < place("3.0  sim tests/model.rs a"));
         assert_eq!(times.over_budget().len(), 1);
     }
 }

@@ -6,18 +6,18 @@ use machine::timing::BootTime;
 
 use crate::deadman::boot_time;
 
-/// Until when something may be started for writing: the fence deadline of the lease as it is held now. It moves on with
-/// every renewal, and is gone with the lease.
+/// The time until which something may be started for writing: the fence deadline of the lease. Each renewal moves it
+/// on; without the lease there is none.
 #[derive(Debug, Default)]
 pub struct Deadline(AtomicU64);
 
 impl Deadline {
-    /// Sets it; `None`: the lease is not held.
+    /// Sets the deadline; `None`: the lease is not held.
     pub fn set(&self, until: Option<BootTime>) {
         self.0.store(until.map_or(0, |until| until.0), Ordering::SeqCst);
     }
 
-    /// It has not passed.
+    /// True if there is a deadline and it has not passed.
     pub fn is_ahead(&self) -> bool {
         boot_time() < BootTime(self.0.load(Ordering::SeqCst))
     }
@@ -25,17 +25,19 @@ impl Deadline {
 
 #[cfg(test)]
 mod tests {
+    use machine::units::Millis;
+
     use super::*;
 
     #[test]
-    fn it_moves_on_and_is_gone_with_the_lease() {
+    fn it_moves_on_and_ends_with_the_lease() {
         let deadline = Deadline::default();
         assert!(!deadline.is_ahead());
-        deadline.set(Some(boot_time().plus(60_000)));
+        deadline.set(Some(boot_time().plus(Millis::minutes(1))));
         assert!(deadline.is_ahead());
         deadline.set(Some(BootTime(1)));
         assert!(!deadline.is_ahead());
-        deadline.set(Some(boot_time().plus(60_000)));
+        deadline.set(Some(boot_time().plus(Millis::minutes(1))));
         deadline.set(None);
         assert!(!deadline.is_ahead());
     }

@@ -1,4 +1,4 @@
-//! Promising, asking for promises (to elect, and not to take the lease), and promotion.
+//! Promising, asking others for promises (to be elected, and not to take the lease), and promotion.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -17,16 +17,16 @@ use tokio::time::timeout;
 use super::server::Written;
 use super::{Executor, SMALL, blocking, telling_promise};
 use crate::deadman::boot_time;
-use crate::observe::{Effect, Failure, World};
+use crate::event::Event;
+use crate::observe::{Effect, Failure, Handle, World};
 use crate::peer::{PeerError, Signed, UNKNOWN};
 use crate::postgres::{promise, promote};
-use crate::run::Event;
 use crate::volume::Volume;
 
-/// How long a round of asking waits for promises of either kind: an election is to take less than a second, and one silent member
-/// must not use it up.
+/// Time limit of a round of requests for promises of either kind. An election is to take less than a second, and one
+/// silent member must not use that up.
 const ROUND: Duration = Duration::from_millis(400);
-/// The longest that a promotion may take, its preparation included.
+/// Time limit of a promotion, including its preparation.
 const PROMOTE: Duration = Duration::from_secs(60);
 
 impl Executor {
@@ -57,7 +57,7 @@ impl Executor {
 
     pub(super) fn ask_failsafe(&self, peers: BTreeMap<String, String>, request: FailsafeRequest) {
         let (client, events) = (self.peers.clone(), self.events.clone());
-        // The fence waits for nobody: neither may anything else hold this up.
+        // The fence waits for nobody, so nothing else may delay this.
         self.spawn_vital(Work::Failsafe, async move {
             let ask = |pod: String, address| {
                 let (client, events, request) = (client.clone(), events.clone(), request.clone());
@@ -96,7 +96,7 @@ impl Executor {
         );
         let volume = wanted.volume().clone();
         let work = async move {
-            // Nothing else writes the configuration until it is over.
+            // Held until the promotion is over, so that nothing else writes the configuration.
             let mut written = written.lock().await;
             *written = Written {
                 rule: rule.clone(),
@@ -110,19 +110,21 @@ impl Executor {
             let asked = boot_time();
             let dropping = volume.clone();
             let (promise, status) = tokio::join!(blocking(move || dropping.drop_promoting()), sql.status());
-            Ok(Effect::Promoted {
+            let (promise, status) = (promise?, status?);
+            let promoted = observer::Effect::Promoted {
                 rule,
                 configured: wanted.configured(&config),
                 in_doubt: promoted.at,
-                promise: promise?,
-                status: Box::new(status?),
+                promise,
+                status: Box::new(status.seen()),
                 asked,
-            })
+            };
+            Ok(Effect::with(promoted, Handle::Status(Box::new(status), asked)))
         };
         self.spawn(Work::Promote, None, async move { within(PROMOTE, &volume, work).await });
     }
 
-    /// Asked at the last moment: neither has a stop been decided since, nor has the lease run out.
+    /// A check for the last moment before a write: no stop has been decided since, and the lease has not run out.
     pub(super) fn allowed_to_write(&self, until: BootTime) -> impl Fn() -> bool + Send + Sync + use<> {
         self.undo_start.store(false, Ordering::SeqCst);
         self.deadline.set(Some(until));
@@ -131,7 +133,8 @@ impl Executor {
     }
 }
 
-/// Bounds what promises, or notes a promotion: what is written down first is told even if the rest fails.
+/// Runs work that stores a promise or notes a promotion, with a time limit. If it fails, the stored promise is reported
+/// all the same.
 async fn within<F>(limit: Duration, volume: &Volume, work: F) -> Result<Effect, Failure>
 where
     F: Future<Output = Result<Effect, Failure>>,
@@ -144,8 +147,8 @@ where
     }
 }
 
-/// Asks all `peers` (pod names, and addresses where they are known) at once. A refusal is an answer, too; without any answer within
-/// a [`ROUND`] it has failed. Who answers later, over a slow network, is heard all the same.
+/// Asks all `peers` (pod names, with addresses where they are known) at once. A refusal counts as an answer. Without
+/// any answer within a [`ROUND`], the task has failed. A later answer, over a slow network, is taken all the same.
 async fn ask_all<F>(
     peers: BTreeMap<String, String>,
     what: &'static str,
@@ -155,7 +158,7 @@ where
     F: Future<Output = Result<(), PeerError>> + Send + 'static,
 {
     let calls = peers.into_iter().map(|(pod, address)| {
-        // What is no address is the pod's name.
+        // A text that is no address stands for the pod's name alone.
         let address = address.parse().unwrap_or(UNKNOWN);
         let asked = ask(pod.clone(), SocketAddr::new(address, PEER_PORT));
         let silent = format!("{pod}: no answer within {} ms", ROUND.as_millis());
@@ -180,8 +183,8 @@ where
     if ended.iter().any(Result::is_ok) {
         return Ok(observer::Effect::Asked.into());
     }
-    let words: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
-    Err(Failure::said(format!("nobody answers: {}", words.join("; "))))
+    let causes: Vec<_> = ended.into_iter().filter_map(Result::err).collect();
+    Err(Failure::said(format!("nobody answers: {}", causes.join("; "))))
 }
 
 #[cfg(test)]
@@ -190,8 +193,8 @@ mod tests {
 
     use super::*;
 
-    /// A round with one member that answers after `answers` milliseconds: how it ended and when, in milliseconds, and when the
-    /// answer was heard.
+    /// A round with one member that answers after `answers` milliseconds: how it ended and when, in milliseconds, and
+    /// when the answer was heard.
     async fn round(answers: u64) -> (bool, u128, Option<u128>) {
         let (heard, mut answer) = mpsc::unbounded_channel();
         let begun = tokio::time::Instant::now();

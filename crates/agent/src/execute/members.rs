@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use api::names::PEER_PORT;
-use machine::instance::observer::{self, Contacted, Effect};
+use machine::instance::observer::{Contacted, Effect, News};
 use machine::instance::{Reply, Work, heard};
 use machine::protocol::{MemberId, ReportRequest};
 
 use super::{Executor, SMALL};
 use crate::deadman::boot_time;
-use crate::observe::{Failure, News, World};
+use crate::observe::{Failure, World};
 use crate::peer::PeerError;
 use crate::postgres::Sql;
 
@@ -55,17 +55,14 @@ impl Executor {
         self.spawn(Work::Report, Some(SMALL), async move {
             let sent = boot_time();
             let called = peers.report(SocketAddr::new(address, PEER_PORT), &request).await;
-            let failed = |contacted, failure| Failure {
-                news: Some(News::Seen(observer::News::Contact {
-                    contacted,
-                    run: run.clone(),
-                })),
-                ..failure
+            let failed = |contacted, failure: Failure| {
+                let run = run.clone();
+                failure.teaching(Some(News::Contact { contacted, run }))
             };
             let reply = called.map_err(|error| failed(contacted(&error), Failure::from(error)))?;
-            // Somebody else has answered in the holder's place: that one was not heard.
+            // Another process has answered in the holder's place; so the holder was not heard.
             heard::check_answer(holders_key.as_deref(), reply.proven()).map_err(|reason| {
-                let failure = Failure::said(format!("{address} answers a report, and does not count: {reason}"));
+                let failure = Failure::said(format!("{address} answered a report, but not as the holder: {reason}"));
                 failed(Contacted::Silent, failure)
             })?;
             let reply = reply.message;
@@ -86,15 +83,15 @@ impl Executor {
         });
     }
 
-    /// A connection (not made yet) of its own: it waits for nobody else's statements.
+    /// A connection of its own (not made yet), which waits for no other statements.
     pub(super) fn own_connection(&self, world: &World) -> Sql {
         let port = world.spec.as_ref().map_or(5432, |spec| spec.postgres.port);
         Sql::new(self.files.socket.clone(), port, world.major())
     }
 }
 
-/// An agent that refuses a report says that it does not hold the lease, or not in this epoch: it is another run than the
-/// Lease names, or has fenced itself. Either way the holder was not heard.
+/// Translates the error of a call. An agent that refuses a report does not hold the lease, or not in this epoch: it is
+/// another run than the Lease names, or has fenced itself. In either case the holder was not heard.
 fn contacted(error: &PeerError) -> Contacted {
     match error {
         PeerError::NotListening { .. } => Contacted::Refused,

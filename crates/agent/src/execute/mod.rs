@@ -1,4 +1,5 @@
-//! Carrying out one action: what is done on the spot, and tasks that report back as events. No choice is made here.
+//! Carrying out actions: some at once, others as tasks that report their end as an event. No decision is made in this
+//! module.
 
 mod deadline;
 mod election;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use machine::instance::observer::News;
 use machine::instance::{Action, Stop, Work};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::UnboundedSender;
@@ -22,28 +24,29 @@ use tokio::sync::{Mutex, Notify};
 pub use deadline::Deadline;
 pub use server::Written;
 
+use crate::archive::Archiving;
 use crate::deadman::DeadMan;
+use crate::event::Event;
 use crate::kubernetes::Clients;
-use crate::observe::{Done, Effect, Failure, News, World};
+use crate::observe::{Done, Effect, Failure, World};
 use crate::peer;
 use crate::postgres::{Files, Sql, StopMode};
 use crate::process::Supervisor;
-use crate::run::Event;
 use crate::volume::Volume;
 
-/// The longest that a start may take: checking the configuration and starting one process. Recovery comes after it.
+/// Time limit of a start: checking the configuration and starting one process. Recovery comes after it.
 const START: Duration = Duration::from_secs(60);
-/// The longest that a change of the configuration may take.
+/// Time limit of a change of the configuration.
 const CONFIGURE: Duration = Duration::from_secs(30);
-/// The longest that small statements and small files may take.
+/// Time limit of small statements and small files.
 const SMALL: Duration = Duration::from_secs(10);
 
 /// Carries out actions.
 pub struct Executor {
-    /// Where tasks run. Only what the lease depends on runs beside the event loop, on its own thread: writes to Kubernetes,
-    /// and killing.
+    /// Where tasks run. Only tasks that the lease depends on run beside the event loop, on its own thread: writes to
+    /// Kubernetes, and killing.
     pub workers: Handle,
-    /// Where tasks report to.
+    /// The channel on which tasks report.
     pub events: UnboundedSender<Event>,
     /// Kubernetes.
     pub clients: Clients,
@@ -51,7 +54,7 @@ pub struct Executor {
     pub peers: peer::Client,
     /// The volume.
     pub volume: Volume,
-    /// Where PostgreSQL finds files.
+    /// The places of PostgreSQL's files.
     pub files: Files,
     /// Processes.
     pub supervisor: Supervisor,
@@ -61,19 +64,34 @@ pub struct Executor {
     pub password_file: PathBuf,
     /// A connection for changes; status and canary have their own.
     pub sql: Arc<Mutex<Option<Sql>>>,
-    /// What the configuration files hold beside settings; held while they are written.
+    /// The content of the configuration files beside the settings. Held while the files are written.
     pub written: Arc<Mutex<Written>>,
-    /// Until when something may be started for writing.
+    /// The time until which something may be started for writing.
     pub deadline: Arc<Deadline>,
     /// A start in flight is to be undone.
     pub undo_start: Arc<AtomicBool>,
-    /// Tells a copy that is being made that it is to end.
+    /// Tells a running copy to end.
     pub cancelled: Arc<Notify>,
-    /// Everything is being killed already.
+    /// All processes are being killed already.
     pub killing: Arc<AtomicBool>,
+    /// How PostgreSQL archives WAL; `None` if it does not.
+    pub archive: Option<Archiving>,
+    /// What a recovery needs beside the spec.
+    pub recovering: Recovering,
 }
 
-/// See [`crate::postgres::Server::end_senders_if`].
+/// What a recovery needs beside the spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recovering {
+    /// The namespace of this database.
+    pub namespace: String,
+    /// The agent's program.
+    pub program: PathBuf,
+    /// Where the Secrets of the source's store are mounted, if there are any.
+    pub access: PathBuf,
+}
+
+/// Ends WAL senders of the running server; see [`crate::postgres::Server::end_senders_if`].
 fn end_senders(world: &World, ends: impl Fn(i32, &str) -> bool) {
     if let Some(server) = &world.server
         && let Err(error) = server.end_senders_if(ends)
@@ -83,7 +101,7 @@ fn end_senders(world: &World, ends: impl Fn(i32, &str) -> bool) {
 }
 
 impl Executor {
-    /// Carries out `action`. Returns at once.
+    /// Begins to carry out `action`, and returns at once.
     pub fn execute(&self, world: &mut World, action: Action) {
         let waits = world.observed().postgres.sync.waits();
         world.observer.begins(&action);
@@ -107,7 +125,14 @@ impl Executor {
             Action::CreateMember { claim_uid } => self.create_member(world, claim_uid),
             Action::StoreCertificate { pem, member: _ } => self.store_certificate(world, pem),
             Action::DiscardStaging => self.discard_staging(world),
-            Action::Initdb { cluster_uid } => self.initdb(world, cluster_uid),
+            Action::Initdb {
+                cluster_uid,
+                from_backup: false,
+            } => self.initdb(world, cluster_uid),
+            Action::Initdb {
+                cluster_uid,
+                from_backup: true,
+            } => self.recover(world, cluster_uid),
             Action::Clone {
                 upstream,
                 member,
@@ -184,7 +209,7 @@ impl Executor {
         });
     }
 
-    /// Runs a task in bounded time, if a bound is given, and reports its end; also if it panics.
+    /// Runs a task, within `limit` if there is one, and reports its end, also if it panics.
     fn spawn<F>(&self, work: Work, limit: Option<Duration>, task: F)
     where
         F: Future<Output = Result<Effect, Failure>> + Send + 'static,
@@ -192,7 +217,7 @@ impl Executor {
         self.spawn_on(&self.workers, work, limit, task);
     }
 
-    /// Runs a task beside the event loop, where nothing else can hold it up. It must never block.
+    /// Runs a task beside the event loop, where nothing else can delay it. It must never block.
     fn spawn_vital<F>(&self, work: Work, task: F)
     where
         F: Future<Output = Result<Effect, Failure>> + Send + 'static,
@@ -220,23 +245,20 @@ impl Executor {
         });
     }
 
-    /// A task that cannot even begin.
+    /// Reports that a task has failed before it could begin.
     fn fail(&self, work: Work, message: &str) {
         let result = Err(Failure::said(message));
         let _ = self.events.send(Event::Done(Done { work, result }));
     }
 }
 
-/// A failure of what may have written down a promise before: what stands there now is told with it.
+/// Adds to a failure the promise that is stored now: the failed task may have stored one.
 async fn telling_promise(volume: &Volume, failure: Failure) -> Failure {
     let volume = volume.clone();
-    Failure {
-        news: blocking(move || volume.promise()).await.ok().map(News::from),
-        ..failure
-    }
+    failure.teaching(blocking(move || volume.promise()).await.ok().map(News::Promise))
 }
 
-/// Runs file operations where they may block.
+/// Runs file operations on a thread that may block.
 async fn blocking<T: Send + 'static>(
     operation: impl FnOnce() -> Result<T, crate::volume::VolumeError> + Send + 'static,
 ) -> Result<T, Failure> {

@@ -1,10 +1,10 @@
-//! Taking up Secrets that have changed while PostgreSQL runs.
+//! Applying changed Secrets while PostgreSQL runs.
 
 use std::sync::Arc;
 
 use super::{Executor, SMALL};
+use crate::event::Event;
 use crate::observe::World;
-use crate::run::Event;
 
 impl Executor {
     /// Has PostgreSQL read the cluster's certificate again, if it runs.
@@ -14,7 +14,7 @@ impl Executor {
         };
         let written = Arc::clone(&self.written);
         self.workers.spawn(async move {
-            // Not while the configuration is being written: half of it would be read, too.
+            // Held so that the configuration is not being written meanwhile: PostgreSQL would read half of it.
             let _written = written.lock().await;
             match server.reload() {
                 Ok(()) => tracing::info!("PostgreSQL reads the cluster's certificate again"),
@@ -23,9 +23,10 @@ impl Executor {
         });
     }
 
-    /// Gives the application's role the password of the Secret, unless it has that already; ends with [`Event::Password`].
+    /// Sets the password of the application's role to that of the Secret, unless it is that already. Ends with
+    /// [`Event::Password`].
     pub fn set_password(&self, world: &World) {
-        let Some(owner) = world.spec.as_ref().map(|spec| spec.bootstrap.initdb.owner.clone()) else {
+        let Some(owner) = world.spec.as_ref().map(|spec| spec.initdb().owner().to_owned()) else {
             let _ = self
                 .events
                 .send(Event::Password(Err("the owner is not known".to_owned())));

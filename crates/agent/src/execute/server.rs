@@ -5,21 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use machine::instance::observer::Event;
+use machine::instance::observer::{self, Event, News};
 use machine::instance::{Configured, Mode, Process, Promise, Refused, Upstream, Work};
 use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 use machine::timing::{BootTime, Timing};
 
 use super::{CONFIGURE, Executor, START, blocking, telling_promise};
+use crate::archive::Archiving;
 use crate::deadman::boot_time;
-use crate::observe::{Effect, Failure, News, World};
+use crate::observe::{Effect, Failure, Handle, World, id};
 use crate::postgres::{
-    Config, Files, PostgresError, Primary, Reload, Role, Server, Settings, StartError, StopMode, Tools, reload,
+    Config, Files, PostgresError, Primary, Reload, Role, Server, Settings, StartError, StopMode, reload,
 };
+use crate::tools::Tools;
 use crate::volume::Volume;
 
-/// What the configuration files of a primary hold beside its settings. Kept by every write of them.
+/// The content of a primary's configuration files beside the settings. Every write of the files keeps it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// `synchronous_standby_names`.
@@ -28,7 +30,7 @@ pub struct Written {
     pub open: bool,
 }
 
-/// All that is needed to write a configuration.
+/// The input for a configuration.
 pub(super) struct Wanted {
     hash: String,
     parameters: BTreeMap<String, String>,
@@ -38,6 +40,7 @@ pub(super) struct Wanted {
     port: u16,
     suspicion: Duration,
     locale: String,
+    archive: Option<Archiving>,
     volume: Volume,
     files: Files,
     tools: Arc<Tools>,
@@ -53,6 +56,7 @@ impl Wanted {
             locale: self.locale.clone(),
             parameters: self.parameters.clone(),
             suspicion: self.suspicion,
+            archive: self.archive.clone(),
             wal: blocking(move || measured.wal_room()).await?,
         };
         let role = match mode {
@@ -87,7 +91,7 @@ impl Wanted {
         &self.volume
     }
 
-    /// Promises the epoch of the primary that is to be followed, if any, and puts the credential in place.
+    /// Promises the epoch of the primary that is to be followed, if there is one, and puts the credential into place.
     async fn follow(&self) -> Result<Option<Promise>, Failure> {
         let Some(epoch) = self.upstream.as_ref().map(|upstream| upstream.epoch) else {
             return Ok(None);
@@ -95,7 +99,7 @@ impl Wanted {
         let volume = self.volume.clone();
         match blocking(move || volume.follow(epoch)).await {
             Ok(promise) => Ok(Some(promise)),
-            // A higher epoch may be promised than is known.
+            // A higher epoch may be promised than this agent knows.
             Err(failure) => Err(telling_promise(&self.volume, failure).await),
         }
     }
@@ -109,14 +113,9 @@ impl Wanted {
     }
 
     fn refused(&self, error: String) -> Failure {
-        let news = News::Refused(Refused {
-            settings: self.hash.clone(),
-            error: error.clone(),
-        });
-        Failure {
-            message: format!("the settings are refused: {error}"),
-            news: Some(news),
-        }
+        let failure = Failure::said(format!("the settings are refused: {error}"));
+        let settings = self.hash.clone();
+        failure.teaching(Some(News::Refused(Refused { settings, error })))
     }
 }
 
@@ -158,12 +157,13 @@ impl Executor {
             if let Some(was_primary) = was_primary {
                 let volume = wanted.volume.clone();
                 blocking(move || volume.note_was_primary(was_primary)).await?;
+                if wanted.archive.is_some() {
+                    let volume = wanted.volume.clone();
+                    blocking(move || volume.archive_again()).await?;
+                }
             }
             let promise = wanted.follow().await?;
-            let learned = |failure: Failure| Failure {
-                news: failure.news.or(promise.map(News::from)),
-                ..failure
-            };
+            let learned = |failure: Failure| failure.teaching(promise.map(News::Promise));
             let config = wanted.config(mode, &written).await.map_err(learned)?;
             let started = Server::start_if(&wanted.tools, &wanted.volume, &wanted.files, &config, &allowed).await;
             let server = match started {
@@ -174,14 +174,16 @@ impl Executor {
             if !allowed() {
                 server.stop(StopMode::Immediate)?;
             }
-            Ok(Effect::Started {
-                server: Arc::new(server),
+            let started = observer::Effect::Started {
+                server: id(server.pid()),
+                ended: false,
                 mode,
                 configured: wanted.configured(&config),
                 following: config.following,
                 rule: written.rule.clone(),
                 promise,
-            })
+            };
+            Ok(Effect::with(started, Handle::Server(Arc::new(server))))
         });
     }
 
@@ -204,33 +206,31 @@ impl Executor {
         self.spawn(Work::Configure, Some(CONFIGURE), async move {
             let written = written.lock().await;
             let promise = wanted.follow().await?;
-            let learned = |failure: Failure| Failure {
-                news: failure.news.or(promise.map(News::from)),
-                ..failure
-            };
+            let learned = |failure: Failure| failure.teaching(promise.map(News::Promise));
             let config = wanted.config(mode, &written).await.map_err(learned)?;
             let mut sql = sql.lock().await;
             let sql = sql.get_or_insert(own);
             let reloaded = reload(&wanted.tools, &wanted.volume, &server, sql, &config).await;
             match reloaded.map_err(|error| learned(error.into()))? {
                 Reload::Applied { .. } => {
-                    // What the agent knew before does not tell which of these settings wait for a restart.
+                    // The earlier status does not tell which of these settings wait for a restart.
                     let asked = boot_time();
                     let status = sql.status().await.map_err(|error| learned(error.into()))?;
-                    Ok(Effect::Configured {
+                    let configured = observer::Effect::Configured {
                         configured: wanted.configured(&config),
                         following: config.following,
-                        status: Box::new(status),
+                        status: Box::new(status.seen()),
                         asked,
                         promise,
-                    })
+                    };
+                    Ok(Effect::with(configured, Handle::Status(Box::new(status), asked)))
                 }
                 Reload::Refused { error } => Err(wanted.refused(error)),
             }
         });
     }
 
-    /// Records the settings that PostgreSQL has just proved to run with.
+    /// Records the settings with which PostgreSQL has just proved to run well.
     pub fn record_good_settings(&self, world: &mut World) {
         let Some(configured) = &world.observed().postgres.configured else {
             return;
@@ -243,13 +243,13 @@ impl Executor {
         world.good_settings = settings.clone();
         let volume = self.volume.clone();
         self.workers.spawn(async move {
-            if let Err(Failure { message, .. }) = blocking(move || volume.record_good_settings(&settings)).await {
-                tracing::warn!("record the settings that PostgreSQL runs with: {message}");
+            if let Err(failure) = blocking(move || volume.record_good_settings(&settings)).await {
+                tracing::warn!("record the settings that PostgreSQL runs with: {}", failure.message());
             }
         });
     }
 
-    /// With the settings that PostgreSQL runs with, or else those that it last ran well with.
+    /// The input with the settings that PostgreSQL runs with, or else with those that it last ran well with.
     pub(super) fn wanted_as_configured(&self, world: &World, work: Work) -> Option<Wanted> {
         let configured = world.observed().postgres.configured.as_ref();
         let known = configured.map(|configured| &configured.settings);
@@ -261,7 +261,7 @@ impl Executor {
     fn wanted(&self, world: &World, work: Work, hash: String, upstream: Option<Upstream>) -> Option<Wanted> {
         let tools = self.tools(world, work)?;
         let (Some(spec), Some(parameters)) = (&world.spec, world.settings(&hash)) else {
-            self.fail(work, "these settings are not wanted any more");
+            self.fail(work, "the settings of this decision are not known any more");
             return None;
         };
         let member = world.observed().volume.is().and_then(|volume| volume.member.as_ref());
@@ -277,8 +277,9 @@ impl Executor {
             member: member.map(|member| member.id.clone()),
             cluster: self.clients.names().cluster().to_owned(),
             port: spec.postgres.port,
-            suspicion: Duration::from_millis(timing.suspect()),
-            locale: spec.bootstrap.initdb.locale.clone(),
+            suspicion: timing.suspect().duration(),
+            locale: spec.initdb().locale.clone(),
+            archive: self.archive.clone(),
             volume: self.volume.clone(),
             files: self.files.clone(),
             tools,

@@ -11,10 +11,11 @@ use super::{CONFIGURE, Executor};
 use crate::observe::World;
 use crate::postgres::{open, set_sync};
 
-/// The longest that a change of the synchronous rule may take: a checkpoint may be part of it.
+/// Time limit of a change of the synchronous rule; a checkpoint may be part of it.
 const SET_SYNC: Duration = Duration::from_secs(150);
 
-/// The longest that a planned stop waits for the checkpoint before it: it goes on in the server, and the stop waits for the rest.
+/// Time limit of the checkpoint before a planned stop. After it the checkpoint goes on in the server, and the stop
+/// waits for its end.
 const CHECKPOINT: Duration = Duration::from_secs(20);
 
 impl Executor {
@@ -29,7 +30,7 @@ impl Executor {
         self.spawn(Work::SetSync, Some(SET_SYNC), async move {
             let mut sql = sql;
             let mut written = written.lock().await;
-            // From here on it may be in force: whoever writes the files keeps it.
+            // From now on the rule may be in force, so every later write of the files keeps it.
             written.rule = rule.clone();
             let config = wanted.config(Mode::Primary, &written).await?;
             let at = set_sync(wanted.volume(), &server, &mut sql, &config, &rule, waits).await?;

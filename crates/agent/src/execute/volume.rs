@@ -1,16 +1,26 @@
-//! Tasks on the volume. Each ends with reading the volume again, so that the next decision sees what was done.
+//! Tasks on the volume. At its end each reads the volume again, so that the next decision sees what was done.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use machine::instance::{Upstream, Work, observer};
 use machine::protocol::{Fork, MemberId};
+use machine::recovery::Target;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::Notify;
 
 use super::{Executor, SMALL, blocking};
-use crate::observe::{Effect, Failure, News, World, scan};
-use crate::postgres::{CloneSource, InitdbRequest, PostgresError, Primary, Tools, Verifier, clone, initdb, rewind};
+use crate::archive::place;
+use crate::observe::{Effect, Failure, World, scan};
+use crate::postgres::{
+    CloneSource, InitdbRequest, PostgresError, Primary, Progress, RecoveryRequest, Verifier, clone, initdb, recover,
+    rewind,
+};
+use crate::tools::Tools;
 use crate::volume::Volume;
+
+/// How often the progress of a recovery is logged.
+const PROGRESS: Duration = Duration::from_secs(10);
 
 impl Executor {
     pub(super) fn create_member(&self, world: &World, claim_uid: String) {
@@ -61,7 +71,7 @@ impl Executor {
         let Some(tools) = self.tools(world, Work::Initdb) else {
             return;
         };
-        let Some(spec) = world.spec.as_ref().map(|spec| spec.bootstrap.initdb.clone()) else {
+        let Some(spec) = world.spec.as_ref().map(|spec| spec.initdb().clone()) else {
             return self.fail(Work::Initdb, "the ClusteredDatabase is not known");
         };
         let (volume, user, password_file) = (
@@ -75,14 +85,57 @@ impl Executor {
                 blocking(move || recording.record_made_for(&cluster_uid)).await?;
                 let password = tokio::fs::read_to_string(&password_file).await?;
                 let request = InitdbRequest {
+                    owner: spec.owner().to_owned(),
                     database: spec.database,
-                    owner: spec.owner,
                     verifier: Verifier::of(&password)?,
                     data_checksums: spec.data_checksums,
                     locale: spec.locale,
-                    post_init_sql: spec.post_init_sql,
+                    post_init_sql: spec.post_init_application_sql,
                 };
                 initdb(&tools, &volume, &user, &request).await.map_err(Failure::from)
+            };
+            scanned(made.await, &volume, &tools).await
+        });
+    }
+
+    pub(super) fn recover(&self, world: &World, cluster_uid: String) {
+        let Some(tools) = self.tools(world, Work::Initdb) else {
+            return;
+        };
+        let spec = world.spec.as_ref();
+        let Some((initdb, recovery)) = spec.and_then(|spec| Some((spec.initdb().clone(), spec.recovery()?.clone())))
+        else {
+            return self.fail(Work::Initdb, "the ClusteredDatabase is not known");
+        };
+        let (volume, user, password_file, recovering) = (
+            self.volume.clone(),
+            self.files.system_user.clone(),
+            self.password_file.clone(),
+            self.recovering.clone(),
+        );
+        self.spawn(Work::Initdb, None, async move {
+            let recording = volume.clone();
+            let made = async {
+                blocking(move || recording.record_made_for(&cluster_uid)).await?;
+                let password = tokio::fs::read_to_string(&password_file).await?;
+                let from = &recovery.from;
+                let (target, exclusive) = Target::of_spec(recovery.target.as_ref()).map_err(Failure::said)?;
+                let namespace = from.namespace.as_deref().unwrap_or(&recovering.namespace);
+                let request = RecoveryRequest {
+                    place: place(&from.store)
+                        .ok_or_else(|| Failure::said("the spec names no store to recover from"))?,
+                    access: recovering.access,
+                    folder: format!("{namespace}/{}", from.cluster),
+                    target,
+                    exclusive,
+                    backup: recovery.backup,
+                    program: recovering.program,
+                    owner: initdb.owner().to_owned(),
+                    verifier: Verifier::of(&password)?,
+                };
+                let recovered = recover(&tools, &volume, &user, &request, &log_progress()).await?;
+                tracing::info!(?recovered, "the database is recovered");
+                Ok::<_, Failure>(())
             };
             scanned(made.await, &volume, &tools).await
         });
@@ -151,7 +204,7 @@ impl Executor {
         });
     }
 
-    /// PostgreSQL's programs; without them the task fails.
+    /// PostgreSQL's programs. If they are not known yet, reports that the task has failed.
     pub(super) fn tools(&self, world: &World, work: Work) -> Option<Arc<Tools>> {
         if world.tools.is_none() {
             self.fail(work, "PostgreSQL's programs have not been found yet");
@@ -160,23 +213,41 @@ impl Executor {
     }
 }
 
-/// A copy, to its end or until it is cancelled: then its tool is killed.
+/// Runs a copy to its end, or until it is cancelled; its tool is then killed.
 async fn unless(cancelled: &Notify, copy: impl Future<Output = Result<(), PostgresError>>) -> Result<(), Failure> {
     tokio::select! {
         done = copy => done.map_err(Failure::from),
-        () = cancelled.notified() => Err(Failure::said("it was given up: its source is not the primary any more")),
+        () = cancelled.notified() => Err(Failure::said("it was cancelled: its source is not the primary any more")),
     }
 }
 
-/// The end of a task on the volume: what is there now, whether it succeeded or not.
+/// The end of a task on the volume: its result, with a new reading of the volume in either case.
 async fn scanned(result: Result<(), Failure>, volume: &Volume, tools: &Tools) -> Result<Effect, Failure> {
     let scan = scan(volume, tools).await;
     match result {
-        Ok(()) => Ok(Effect::Volume(Box::new(scan?))),
-        Err(failure) => Err(Failure {
-            news: scan.ok().map(|scan| News::Scan(Box::new(scan))),
-            ..failure
+        Ok(()) => Ok(Effect::volume(scan?)),
+        Err(failure) => Err(match scan {
+            Ok(scan) => failure.with_scan(scan),
+            Err(_) => failure,
         }),
+    }
+}
+
+/// Logs how far a recovery is, each step at its begin and every 10 s.
+fn log_progress() -> impl Fn(Progress) + Sync {
+    let logged = Mutex::new(None::<(&str, Instant)>);
+    move |progress: Progress| {
+        let mut logged = logged.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = logged.is_none_or(|(what, at)| what != progress.what || at.elapsed() >= PROGRESS);
+        if is_new {
+            *logged = Some((progress.what, Instant::now()));
+            tracing::info!(
+                step = progress.what,
+                bytes = progress.bytes,
+                of = progress.total,
+                "recovering"
+            );
+        }
     }
 }
 
@@ -189,7 +260,7 @@ mod tests {
         let cancelled = Notify::new();
         let frozen = unless(&cancelled, std::future::pending());
         let (ended, ()) = tokio::join!(frozen, async { cancelled.notify_waiters() });
-        assert!(ended.expect_err("cancelled").message.contains("given up"));
+        assert!(ended.expect_err("cancelled").message().contains("cancelled"));
         assert!(unless(&cancelled, async { Ok(()) }).await.is_ok());
     }
 }

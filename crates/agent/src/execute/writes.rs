@@ -1,4 +1,4 @@
-//! Writes to Kubernetes, and the one reading that waits for no watch.
+//! Writes to Kubernetes, and the reading of the Lease that does not wait for a watch.
 
 use machine::instance::{Purpose, Work, observer};
 use machine::lease_object::LeaseContent;
@@ -7,7 +7,7 @@ use machine::timing::Timing;
 
 use super::Executor;
 use crate::kubernetes::{LeaseWriteError, read_route};
-use crate::observe::{Effect, Failure, News, World};
+use crate::observe::{Effect, Failure, World};
 
 impl Executor {
     pub(super) fn write_lease(&self, world: &World, content: LeaseContent, purpose: Purpose, timing: Timing) {
@@ -17,16 +17,12 @@ impl Executor {
         let clients = self.clients.clone();
         self.spawn_vital(Work::WriteLease, async move {
             match clients.write_lease(&base, &content, timing).await {
-                Ok(written) => Ok(Effect::Lease {
-                    written: Box::new(written),
-                    purpose,
-                    timing,
-                }),
+                Ok(written) => Ok(Effect::lease_written(written, purpose, timing)),
                 Err(LeaseWriteError::Conflict { now }) => {
-                    let message = LeaseWriteError::Conflict { now: None }.to_string();
-                    Err(Failure {
-                        message,
-                        news: now.map(News::Lease),
+                    let failure = Failure::said(LeaseWriteError::Conflict { now: None }.to_string());
+                    Err(match now {
+                        Some(lease) => failure.with_lease(*lease),
+                        None => failure,
                     })
                 }
                 Err(error) => Err(error.into()),
@@ -37,7 +33,7 @@ impl Executor {
     pub(super) fn read_lease(&self) {
         let clients = self.clients.clone();
         self.spawn_vital(Work::ReadLease, async move {
-            Ok(Effect::LeaseRead(Box::new(clients.read_lease().await?)))
+            Ok(Effect::lease_read(clients.read_lease().await?))
         });
     }
 

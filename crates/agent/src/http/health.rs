@@ -1,14 +1,15 @@
-//! What the probes answer.
+//! The answers of the probes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use machine::timing::BootTime;
+use machine::units::Millis;
 
 use crate::deadman::boot_time;
 
-/// Written by the event loop, read by the probes.
+/// The agent's health. The event loop writes it, the probes read it.
 #[derive(Debug)]
 pub struct Health {
     beat: AtomicU64,
@@ -18,9 +19,9 @@ pub struct Health {
     unready: Mutex<Option<String>>,
 }
 
-/// The event loop and the workers come round every second at least; ten times that without a sign is a hang.
-const SILENCE: u64 = 10_000;
-/// Distance between two signs of the workers.
+/// The event loop and the workers give a sign every second at least. Ten times that without a sign counts as a hang.
+const SILENCE: Millis = Millis::seconds(10);
+/// The pause between two signs of the workers.
 const WORKERS_BEAT: Duration = Duration::from_secs(1);
 
 impl Health {
@@ -35,12 +36,12 @@ impl Health {
         }
     }
 
-    /// The event loop came round.
+    /// The event loop gives its sign.
     pub fn beat(&self, now: BootTime) {
         self.beat.store(now.0, Ordering::Relaxed);
     }
 
-    /// Tells for ever that the runtime on which it runs lets its tasks run.
+    /// Gives the workers' sign for ever, as long as the runtime on which it runs lets its tasks run.
     pub async fn beat_for_workers(self: Arc<Self>) {
         loop {
             self.workers_beat.store(boot_time().0, Ordering::Relaxed);
@@ -53,13 +54,16 @@ impl Health {
         self.started.store(true, Ordering::Relaxed);
     }
 
-    /// It serves in its role, or the reason why not (`/readyz`).
+    /// Sets whether the instance serves in its role, or the reason why not (`/readyz`).
     pub fn set_ready(&self, ready: Result<(), String>) {
         *self.unready.lock().unwrap_or_else(PoisonError::into_inner) = ready.err();
     }
 
-    /// Start-up and liveness: the first decision has been carried out, and the event loop and the workers have come round
-    /// since. `Err` says what has not.
+    /// Start-up and liveness: the first decision has been carried out, and the event loop and the workers have given
+    /// their signs since.
+    ///
+    /// # Errors
+    /// The text says which of these is missing.
     pub fn alive(&self, now: BootTime) -> Result<(), String> {
         if !self.started.load(Ordering::Relaxed) {
             return Err("nothing has been decided yet".to_owned());
@@ -67,7 +71,7 @@ impl Health {
         for (who, beat) in [("the event loop", &self.beat), ("the workers", &self.workers_beat)] {
             let silence = now.since(BootTime(beat.load(Ordering::Relaxed)));
             if silence >= SILENCE {
-                return Err(format!("{who} did not come round for {silence} ms"));
+                return Err(format!("{who} gave no sign for {silence}"));
             }
         }
         Ok(())
@@ -87,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_agent_is_alive_once_it_has_decided_and_while_loop_and_workers_come_round() {
+    fn an_agent_is_alive_once_it_has_decided_and_while_loop_and_workers_give_signs() {
         let health = Health::new(BootTime(1_000));
         let why = |now| health.alive(BootTime(now)).expect_err("not alive");
         assert!(why(1_000).contains("nothing has been decided"));

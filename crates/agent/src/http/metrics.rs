@@ -1,4 +1,4 @@
-//! What `/metrics` shows.
+//! The metrics of `/metrics`.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -44,7 +44,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// All zero.
+    /// Metrics that are all zero.
     pub fn new() -> Self {
         let mut registry = Registry::with_prefix("cdb");
         let mut gauge = |name: &str, help: &str| {
@@ -97,7 +97,7 @@ impl Metrics {
         }
     }
 
-    /// A connection to this port was dropped for a newer one.
+    /// Counts that a connection to this port was dropped for a newer one.
     pub fn dropped(&self, port: &'static str) {
         self.dropped.get_or_create(&PortLabels { port }).inc();
     }

@@ -1,4 +1,4 @@
-//! Readiness and metrics over plain HTTP; the sign of life that no network reaches.
+//! Readiness and metrics over plain HTTP, and the sign of life for a Unix socket.
 
 mod health;
 mod metrics;

@@ -12,16 +12,16 @@ use tokio::net::TcpListener;
 
 use super::{Health, Metrics};
 
-/// Connections at a time. The kubelet and a scraper need one each; the others keep a flood's newcomers from ending these
-/// before they are answered.
+/// Connections at a time. The kubelet and a scraper need one each; the other places keep the connections of a flood
+/// from displacing these two before they are answered.
 const BOUNDS: Bounds = Bounds {
     all: 64,
     each_source: 32,
 };
-/// Longest life of a connection: an answer takes milliseconds.
+/// Time limit of a connection; an answer takes milliseconds.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// What `prometheus_client` writes. Scrapers refuse metrics of an unknown type.
+/// The content type of `prometheus_client`'s text. Scrapers refuse metrics of an unknown type.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves `/readyz` and `/metrics` on `listener` for ever.

@@ -1,4 +1,4 @@
-//! Two clients: one that watches, and one for writes that must not wait.
+//! Two clients of the API server: one for watches, and one for writes that must not wait.
 
 use std::time::Duration;
 
@@ -17,21 +17,28 @@ pub struct Clients {
     names: Names,
 }
 
-/// How long a connection may take to be made. Much shorter than the fence time, so that a dead API server behind one
-/// address does not use it up.
+/// Time limit for making a connection. It is much shorter than the fence time, so that one dead address of the API
+/// server does not use that up.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl Clients {
-    /// Clients of the cluster that this pod runs in.
+    /// Clients for the cluster that this pod runs in.
+    ///
+    /// # Errors
+    /// Fails if the environment or the service account's files do not tell the API server.
     pub fn in_cluster(namespace: &str, names: Names) -> anyhow::Result<Self> {
         Self::from_config(Config::incluster()?, namespace, names)
     }
 
     /// Clients with an explicit configuration.
+    ///
+    /// # Errors
+    /// Fails if no client can be made of the configuration.
     pub fn from_config(config: Config, namespace: &str, names: Names) -> anyhow::Result<Self> {
         let watching = Client::try_from(config.clone())?;
         let mut direct = config;
-        // Repeating is decided by the machine, which counts the time; a client that repeats by itself may take minutes.
+        // The machine decides about retries, since it keeps account of the time; a client that retries by itself may
+        // take minutes.
         direct.default_retry = false;
         direct.connect_timeout = Some(CONNECT_TIMEOUT);
         let writing = Client::try_from(direct)?;
@@ -43,7 +50,7 @@ impl Clients {
         })
     }
 
-    /// Clients that send everything to `client`.
+    /// Clients that send all requests to `client`.
     #[cfg(test)]
     pub(super) fn of(client: Client, names: Names) -> Self {
         Self {
@@ -58,23 +65,23 @@ impl Clients {
     pub fn names(&self) -> &Names {
         &self.names
     }
-    /// To watch the ClusteredDatabase.
+    /// The API for watching the ClusteredDatabase.
     pub fn clusters(&self) -> Api<Guarded<ClusteredDatabase>> {
         Api::namespaced(self.watching.clone(), &self.namespace)
     }
-    /// To watch the Lease.
+    /// The API for watching the Lease.
     pub fn watched_leases(&self) -> Api<Guarded<Lease>> {
         Api::namespaced(self.watching.clone(), &self.namespace)
     }
-    /// To watch the EndpointSlice.
+    /// The API for watching the EndpointSlice.
     pub fn watched_routes(&self) -> Api<Guarded<EndpointSlice>> {
         Api::namespaced(self.watching.clone(), &self.namespace)
     }
-    /// To write the Lease.
+    /// The API for writing the Lease.
     pub(super) fn leases(&self) -> Api<Guarded<Lease>> {
         Api::namespaced(self.writing.clone(), &self.namespace)
     }
-    /// To write the EndpointSlice.
+    /// The API for writing the EndpointSlice.
     pub(super) fn routes(&self) -> Api<Guarded<EndpointSlice>> {
         Api::namespaced(self.writing.clone(), &self.namespace)
     }

@@ -1,4 +1,5 @@
-//! Writing the Lease: one compare-and-swap, in bounded time, never repeated here. And reading it, beside its watch.
+//! Writing the Lease, with one compare-and-swap and a time limit, and without retries. And reading it without its
+//! watch.
 
 use std::time::Duration;
 
@@ -13,34 +14,34 @@ use machine::timing::{BootTime, Timing};
 use super::Clients;
 use crate::deadman::boot_time;
 
-/// The longest time that a request may take; less if renewals are more frequent.
+/// Time limit of a request. It is shorter if renewals are more frequent.
 const REQUEST: Duration = Duration::from_secs(2);
 
 /// A Lease that was written.
 #[derive(Debug)]
 pub struct Written {
-    /// As the API server keeps it now.
+    /// The Lease as the API server keeps it now.
     pub lease: Lease,
     /// When the request was sent.
     pub sent: BootTime,
 }
 
-/// Why a Lease was not written. Only after [`LeaseWriteError::Conflict`] it is certain that it was not.
+/// Why a write of the Lease failed. Only [`LeaseWriteError::Conflict`] proves that it was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseWriteError {
-    /// It has changed since it was read.
+    /// The Lease has changed since it was read.
     #[error("the Lease has changed meanwhile")]
     Conflict {
-        /// As it is now, if that could be read.
+        /// The Lease as it is now, if it could be read.
         now: Option<Box<Lease>>,
     },
-    /// No answer in time.
+    /// The API server did not answer in time.
     #[error("the API server did not answer within {0:?}")]
     Silent(Duration),
     /// The API server refused, or could not be reached.
     #[error("write the Lease: {0}")]
     Failed(#[from] Box<kube::Error>),
-    /// The API server's answer cannot be read.
+    /// The API server's answer is not understood.
     #[error("the Lease cannot be read: {0}")]
     Unreadable(String),
 }
@@ -48,19 +49,23 @@ pub enum LeaseWriteError {
 /// Why a Lease was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseReadError {
-    /// No answer in time.
+    /// The API server did not answer in time.
     #[error("the API server did not answer within {0:?}")]
     Silent(Duration),
     /// The API server refused, or could not be reached.
     #[error("read the Lease: {0}")]
     Failed(#[from] Box<kube::Error>),
-    /// It is there and cannot be read.
+    /// The Lease exists and is not understood.
     #[error("the Lease cannot be read: {0}")]
     Unreadable(String),
 }
 
 impl Clients {
-    /// The Lease as it is now, by the connection of writes: not that of a watch that may be dead.
+    /// Reads the Lease over the connection of writes: the watch may be dead.
+    ///
+    /// # Errors
+    /// Fails with [`LeaseReadError`] if the API server does not answer in time, refuses, or returns a Lease that is not
+    /// understood.
     pub async fn read_lease(&self) -> Result<Lease, LeaseReadError> {
         let name = self.names().lease();
         match tokio::time::timeout(REQUEST, self.leases().get(&name)).await {
@@ -69,14 +74,18 @@ impl Clients {
         }
     }
 
-    /// Replaces the Lease that was read as `base` with `content`.
+    /// Replaces the Lease that was read as `base` by one with `content`.
+    ///
+    /// # Errors
+    /// Fails with [`LeaseWriteError::Conflict`] if the Lease has changed since; then nothing was written. After any
+    /// other error the Lease may have been written.
     pub async fn write_lease(
         &self,
         base: &Lease,
         content: &LeaseContent,
         timing: Timing,
     ) -> Result<Written, LeaseWriteError> {
-        let limit = REQUEST.min(Duration::from_millis(timing.renew));
+        let limit = REQUEST.min(timing.renew.duration());
         let api = self.leases();
         let name = self.names().lease();
         let sent = boot_time();

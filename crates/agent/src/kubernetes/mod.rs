@@ -1,4 +1,5 @@
-//! What the agent reads and writes in Kubernetes: its own ClusteredDatabase, Lease and EndpointSlice, and nothing else.
+//! The objects that the agent reads and writes in Kubernetes: its own ClusteredDatabase, Lease and EndpointSlice, and
+//! no others.
 
 mod client;
 mod lease;

@@ -1,4 +1,4 @@
-//! Pointing `-rw` at this pod: one write, refused to whoever is older.
+//! Pointing `-rw` at this pod, with one write that an older holder cannot make.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use machine::protocol::{Epoch, Incarnation};
 
 use super::{Clients, LeaseReadError};
 
-/// The longest time that a request may take.
+/// Time limit of a request.
 const REQUEST: Duration = Duration::from_secs(2);
 
 /// Why `-rw` was not pointed at this pod.
@@ -22,27 +22,31 @@ pub enum RouteError {
     /// A newer holder has written it.
     #[error("-rw was pointed elsewhere in epoch {0}")]
     Newer(u64),
-    /// A higher epoch stands in it, and who holds the lease could not be read.
+    /// The EndpointSlice names a higher epoch, and the Lease that would tell the holder could not be read.
     #[error(transparent)]
     Lease(#[from] LeaseReadError),
-    /// It points here, with ports that are not PostgreSQL's.
+    /// `-rw` points at this pod, with ports that are not PostgreSQL's.
     #[error("-rw has other ports than PostgreSQL's, and the API server refuses to change them: {0}")]
     Ports(Box<kube::Error>),
-    /// No answer in time.
+    /// The API server did not answer in time.
     #[error("the API server did not answer within {0:?}")]
     Silent(Duration),
     /// The API server refused, or could not be reached.
     #[error("write the EndpointSlice: {0}")]
     Failed(#[from] Box<kube::Error>),
-    /// It is there and cannot be read.
+    /// The EndpointSlice exists and is not understood.
     #[error("the EndpointSlice cannot be read: {0}")]
     Unreadable(String),
 }
 
 impl Clients {
-    /// Makes `holder` at `address` and `port` the only endpoint of `-rw`. The epoch in the EndpointSlice and its version
-    /// keep an older holder, or a request of it that was delayed, from taking it back. A higher epoch than its own is
-    /// overwritten only if a Lease that is read after it shows that no holder wrote it.
+    /// Makes `holder` at `address` and `port` the only endpoint of `-rw`. The epoch in the EndpointSlice, and its
+    /// version, prevent an older holder, or a delayed request of one, from taking it back. A higher epoch is
+    /// overwritten only if a Lease that is read afterwards shows that no holder wrote it.
+    ///
+    /// # Errors
+    /// Fails with [`RouteError::Newer`] if a newer holder has written it, with [`RouteError::Ports`] if only its ports
+    /// are still wrong, and with other variants if the API server refuses or does not answer.
     pub async fn write_route(
         &self,
         holder: &Incarnation,
@@ -77,7 +81,8 @@ impl Clients {
         }];
         let found = slice.ports.replace(ports(port));
         match self.replace_route(&slice).await {
-            // The admission policies keep agents from changing ports. The address matters more.
+            // The admission policies do not let agents change ports. The address matters more, so it is written with
+            // the ports that are there.
             Err(RouteError::Failed(error)) if found != slice.ports && is_refused(&error) => {
                 slice.ports = found;
                 self.replace_route(&slice).await?;
@@ -103,7 +108,7 @@ impl Clients {
     }
 }
 
-/// The ports of `-rw`, as the operator makes them.
+/// The ports of `-rw`, as the operator sets them.
 fn ports(port: u16) -> Vec<EndpointPort> {
     vec![EndpointPort {
         name: Some(POSTGRES_PORT.to_owned()),
@@ -117,9 +122,9 @@ fn is_refused(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 422))
 }
 
-/// Where an EndpointSlice points, and since which epoch. `None` if it points nowhere, or not as [`Clients::write_route`] does, so
-/// that the holder writes it again: with a second endpoint or address, another pod would get a share of the connections; with other
-/// ports than PostgreSQL's `port`, nobody would reach it.
+/// The address and the epoch of an EndpointSlice. `None` if it points nowhere, or not as [`Clients::write_route`]
+/// writes it; the holder then writes it again. With a second endpoint or address, another pod would get a share of the
+/// connections. With other ports than PostgreSQL's `port`, nobody would reach it.
 pub fn read_route(slice: &EndpointSlice, port: u16) -> Option<Route> {
     if slice.ports.as_ref() != Some(&ports(port)) {
         return None;
@@ -130,7 +135,7 @@ pub fn read_route(slice: &EndpointSlice, port: u16) -> Option<Route> {
     let [address] = endpoint.addresses.as_slice() else {
         return None;
     };
-    // Kubernetes takes an endpoint without this condition for ready.
+    // Kubernetes treats an endpoint without this condition as ready.
     if endpoint.conditions.as_ref().and_then(|conditions| conditions.ready) == Some(false) {
         return None;
     }

@@ -11,13 +11,15 @@ use kube::{Api, Resource};
 use machine::instance::Reading;
 use serde::de::DeserializeOwned;
 
-/// How long one watch lasts, in seconds: a connection that died silently is noticed at the latest after this time and a
+/// Length of one watch, in seconds. A connection that died silently is noticed at the latest after this time and a
 /// margin of kube's own.
 const WATCH_SECONDS: u32 = 60;
 
-/// Watches the object called `name` for ever and tells `tell` about each of its versions; [`Reading::Missing`] when the
-/// API server says that there is none, [`Reading::Unknown`] when there is one that cannot be read. Errors are repeated with a
-/// growing distance: what was read last stays valid.
+/// Watches the object called `name` for ever, and calls `tell` with each of its versions.
+/// - [`Reading::Missing`]: the API server says that the object does not exist.
+/// - [`Reading::Unknown`]: the object exists and is not understood.
+///
+/// After errors the watch is retried with growing pauses; the last version stays valid.
 pub async fn watch<K, F>(api: Api<Guarded<K>>, name: String, tell: impl Fn(Reading<K>) -> F)
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,

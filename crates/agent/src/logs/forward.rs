@@ -15,7 +15,7 @@ const QUIET: Duration = Duration::from_millis(50);
 /// Longest part of a line that is logged as one.
 const LONGEST_LINE: u64 = 64 * 1024;
 
-/// Logs what PostgreSQL writes to standard error until it closes it. To be called within the runtime.
+/// Logs what PostgreSQL writes to standard error, until PostgreSQL closes it. Call it within the runtime.
 pub fn forward_postgres(stderr: ChildStderr) {
     match pipe::Receiver::from_owned_fd(OwnedFd::from(stderr)) {
         Ok(pipe) => {
@@ -38,7 +38,7 @@ async fn forward(mut pipe: BufReader<pipe::Receiver>) {
     let mut line = Vec::new();
     loop {
         let mut part = (&mut pipe).take(LONGEST_LINE);
-        // What a cancelled read has got stays in `line`.
+        // The bytes of a cancelled read stay in `line`.
         let read = part.read_until(b'\n', &mut line);
         let read = if assembler.is_pending() {
             match tokio::time::timeout(QUIET, read).await {
@@ -55,7 +55,7 @@ async fn forward(mut pipe: BufReader<pipe::Receiver>) {
         };
         match read {
             Ok(0) if line.is_empty() => break,
-            // Nothing more comes if nothing came.
+            // If nothing was read, nothing more will come.
             Ok(1..) if goes_on(&line) => {}
             Ok(_) => {
                 let end = line
@@ -74,7 +74,7 @@ async fn forward(mut pipe: BufReader<pipe::Receiver>) {
     log(assembler.flush());
 }
 
-/// `left_out`: how often the same was not logged since the last time.
+/// Logs a record. `left_out` says how often the same message was not logged since the last time.
 fn log(record: Record, left_out: u32) {
     let Record {
         level,

@@ -1,4 +1,4 @@
-//! Logs: one JSON object a line on standard output, PostgreSQL's lines included.
+//! Logging: one JSON object a line on standard output, PostgreSQL's lines included.
 
 mod forward;
 mod output;
@@ -16,11 +16,11 @@ use output::Output;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Names what is logged, such as `info,agent=debug`.
+/// The environment variable that says what is logged, such as `info,agent=debug`.
 pub const VARIABLE: &str = "CDB_LOG";
 
-/// Sets up logging for the whole process: JSON on standard output; what is logged is chosen by [`VARIABLE`], `info` if it
-/// is not set. Logging never waits: lines that nobody reads are left out.
+/// Sets up logging for the whole process: JSON on standard output. [`VARIABLE`] says what is logged; without it, level
+/// `info` is. Logging never waits: if nobody reads the log, lines are left out.
 pub fn init() {
     let wanted = std::env::var(VARIABLE).ok();
     let format = tracing_subscriber::fmt()
@@ -39,7 +39,7 @@ pub fn init() {
     };
 }
 
-/// Waits until what was logged so far is written, for a second at most. To be called before the process ends.
+/// Waits until the lines logged so far are written, for a second at most. Call it before the process ends.
 pub fn flush() {
     if let Some(output) = OUTPUT.get() {
         output.flush(Duration::from_secs(1));
@@ -48,8 +48,8 @@ pub fn flush() {
 
 static OUTPUT: OnceLock<Output> = OnceLock::new();
 
-/// What is logged. Never what `tokio_postgres` says: at its finer levels it shows every statement, passwords' verifiers and
-/// the user's own statements among them.
+/// The filter of what is logged. `tokio_postgres` is never logged: at its finer levels it shows every statement,
+/// including passwords' verifiers and the user's own statements.
 fn filter(wanted: Option<&str>) -> EnvFilter {
     let base = EnvFilter::builder().with_default_directive(LevelFilter::INFO.into());
     let kept = wanted

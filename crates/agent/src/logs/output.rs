@@ -1,4 +1,4 @@
-//! Standard output that never holds anybody up: a container runtime that does not read must not stop the agent.
+//! Standard output that never blocks: a container runtime that does not read must not stop the agent.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -11,11 +11,11 @@ const LIMIT: usize = 8 << 20;
 
 enum Message {
     Line(Vec<u8>),
-    /// Everything before has been written.
+    /// Sent back when everything before it has been written.
     Flush(Sender<()>),
 }
 
-/// Takes whole lines, which a thread writes. Lines that do not fit are counted, and left out.
+/// Takes whole lines, which a thread writes. Lines that do not fit are counted and left out.
 #[derive(Clone)]
 pub(super) struct Output {
     messages: Sender<Message>,
@@ -30,6 +30,9 @@ struct Shared {
 
 impl Output {
     /// Starts the thread that writes to `sink`.
+    ///
+    /// # Errors
+    /// Fails if the thread cannot be started.
     pub(super) fn start(sink: impl Write + Send + 'static) -> io::Result<Self> {
         let (messages, received) = mpsc::channel();
         let shared = Arc::new(Shared::default());
@@ -40,7 +43,7 @@ impl Output {
         Ok(Self { messages, shared })
     }
 
-    /// Waits until what was logged so far is written, for `limit` at most.
+    /// Waits until the lines logged so far are written, for `limit` at most.
     pub(super) fn flush(&self, limit: Duration) {
         let (done, written) = mpsc::channel();
         if self.messages.send(Message::Flush(done)).is_ok() {
@@ -52,7 +55,7 @@ impl Output {
 impl Write for Output {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let waiting = self.shared.waiting.fetch_add(line.len(), Ordering::Relaxed);
-        // Nobody writes any more if the thread has ended.
+        // Sending fails if the thread has ended; nobody writes any more then.
         if waiting + line.len() > LIMIT || self.messages.send(Message::Line(line.to_vec())).is_err() {
             self.shared.waiting.fetch_sub(line.len(), Ordering::Relaxed);
             self.shared.lost.fetch_add(1, Ordering::Relaxed);
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_nobody_reads_holds_nobody_up() {
+    fn an_output_that_nobody_reads_blocks_no_writer() {
         let gate = Gate::default();
         let mut output = Output::start(gate.clone()).expect("a thread");
         let line = vec![b'x'; LIMIT / 4];

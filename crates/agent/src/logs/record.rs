@@ -1,26 +1,26 @@
-//! PostgreSQL's log lines, put together to records.
+//! Assembling PostgreSQL's log lines into records.
 
 use super::redact::redact;
 
 /// `log_line_prefix`: process, kind of backend, user, database and SQLSTATE between control characters, which no log
 /// message begins a line with: PostgreSQL puts a tab before every further line of a message.
 ///
-/// User and database are as whoever connects names them, before anybody is asked for a password, line breaks and control
-/// characters included. PostgreSQL cuts them to [`NAME`] bytes, and fills them up to as many here: what is inside is known by its
-/// length, and begins no record. (17.0 to 17.2 did not cut them.)
+/// A client chooses the names of user and database before it gives a password; they may hold line breaks and control
+/// characters. PostgreSQL cuts them to [`NAME`] bytes, and here pads them to as many bytes: so the length tells where a
+/// name ends, and no name can begin a record. (17.0 to 17.2 did not cut them.)
 pub const LINE_PREFIX: &str = "\u{1e}%p\u{1f}%b\u{1f}%-63u\u{1f}%-63d\u{1f}%e\u{1f}";
 /// Bytes of a user's or a database's name in the prefix.
 const NAME: usize = 63;
 
-/// Bytes of a record beyond which further lines are left out: a statement may have gigabytes.
+/// The most bytes of a record; further lines are left out. A statement may have gigabytes.
 const LIMIT: usize = 64 * 1024;
-/// The last detail of a record of which lines were left out.
+/// The last detail of a record if lines of it were left out.
 const CUT: &str = "CUT: further lines are left out";
 
 const BEGIN: u8 = 0x1e;
 const SEPARATOR: u8 = 0x1f;
 
-/// How bad it is, in the agent's words.
+/// The severity, as a level of the agent's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Debug,
@@ -33,7 +33,7 @@ pub(super) enum Level {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) level: Level,
-    /// PostgreSQL's own word (`LOG`, `FATAL` …); empty if the line had none.
+    /// PostgreSQL's severity (`LOG`, `FATAL` …); empty if the line had none.
     pub(super) severity: String,
     pub(super) message: String,
     pub(super) pid: Option<u32>,
@@ -43,28 +43,28 @@ pub(super) struct Record {
     pub(super) database: Option<String>,
     /// SQLSTATE, of errors.
     pub(super) code: Option<String>,
-    /// `DETAIL`, `HINT`, `CONTEXT`, `STATEMENT` … that followed.
+    /// The lines `DETAIL`, `HINT`, `CONTEXT`, `STATEMENT` … that followed.
     pub(super) details: Vec<String>,
 }
 
-/// What was read up to a line break ends in a name of the prefix: the line goes on.
+/// True if the text up to a line break ends inside a name of the prefix, so that the line goes on.
 pub(super) fn goes_on(line: &[u8]) -> bool {
     line.first() == Some(&BEGIN) && matches!(names(line), Some(names) if line[names..].len() < 2 * NAME + 2)
 }
 
-/// Where the names begin: after the process and the kind of backend, which are PostgreSQL's own words.
+/// The offset of the names: behind the process and the kind of backend, which PostgreSQL writes itself.
 fn names(line: &[u8]) -> Option<usize> {
     let separators = line.iter().enumerate().filter(|(_, byte)| **byte == SEPARATOR);
     separators.map(|(at, _)| at + 1).nth(1)
 }
 
-/// Puts lines together. A record is complete when the next one begins.
+/// Assembles lines. A record is complete when the next one begins.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     pending: Option<Record>,
-    /// Bytes in it.
+    /// Bytes in the record.
     size: usize,
-    /// Further lines of it were left out.
+    /// Further lines of the record were left out.
     cut: bool,
 }
 
@@ -99,7 +99,7 @@ impl Assembler {
         complete
     }
 
-    /// Returns what is there, since nothing more comes for now.
+    /// Returns the pending record, since nothing more comes for now.
     pub(super) fn flush(&mut self) -> Option<Record> {
         let cut = std::mem::take(&mut self.cut);
         let mut record = self.pending.take()?;
@@ -109,13 +109,13 @@ impl Assembler {
         Some(finish(record))
     }
 
-    /// Something is there.
+    /// True if a record is pending.
     pub(super) fn is_pending(&self) -> bool {
         self.pending.is_some()
     }
 }
 
-/// Counts `more`; `false` if it is to be left out, as is all that follows what was left out.
+/// Counts `more`. Returns `false` if it must be left out; everything after it is then left out, too.
 fn has_room(size: &mut usize, cut: &mut bool, more: &str) -> bool {
     let wanted = size.saturating_add(more.len() + 1);
     *cut |= wanted > LIMIT;
@@ -132,7 +132,7 @@ fn finish(mut record: Record) -> Record {
 }
 
 fn parse(line: &[u8]) -> Record {
-    // Before it has read its settings, PostgreSQL writes no prefix of ours.
+    // Before PostgreSQL has read its settings, it writes no prefix of ours.
     let (fields, text) = fields(line).unwrap_or(([&[]; 5], line));
     let [pid, backend, user, database, code] = fields.map(|field| {
         let field = String::from_utf8_lossy(field).trim_end_matches(' ').to_owned();
@@ -157,7 +157,7 @@ fn parse(line: &[u8]) -> Record {
     }
 }
 
-/// What is between the control characters of the prefix, and the text after it.
+/// The fields between the control characters of the prefix, and the text after it.
 fn fields(line: &[u8]) -> Option<([&[u8]; 5], &[u8])> {
     let split = |bytes: &'_ [u8]| bytes.iter().position(|byte| *byte == SEPARATOR);
     let own = line.strip_prefix(&[BEGIN])?;
@@ -192,7 +192,8 @@ fn level(severity: &str) -> Level {
     }
 }
 
-/// Sessions that end because the server stops, and those that come too early, are `FATAL` to PostgreSQL and nothing to us.
+/// PostgreSQL logs `FATAL` for sessions that end because the server stops, and for sessions that come too early. The
+/// agent treats these as routine.
 fn is_routine(code: &str) -> bool {
     const ADMIN_SHUTDOWN: &str = "57P01";
     const CANNOT_CONNECT_NOW: &str = "57P03";

@@ -1,15 +1,16 @@
-//! Takes secrets out of statements that PostgreSQL logs.
+//! Removing secrets from statements that PostgreSQL logs.
 
 const WORD: &str = "password";
 const HIDDEN: &str = "'***'";
 
-/// `text` with every string that follows the word "password" (in `ALTER ROLE … PASSWORD '…'`, in connection strings) and
-/// every password in a URI (`postgresql://user:secret@host`) replaced. A string that is not closed is hidden to the end.
+/// Returns `text` without passwords. It replaces every string that follows the word "password" (in `ALTER ROLE …
+/// PASSWORD '…'`, in connection strings), and every password in a URI (`postgresql://user:secret@host`). A string that
+/// is not closed is hidden to its end.
 pub(super) fn redact(text: &str) -> String {
     redact_uris(&redact_words(text))
 }
 
-/// Replaces what stands between the first colon after `://` and the last `@` before the host ends.
+/// Replaces the text between the first colon after `://` and the last `@` before the host ends.
 fn redact_uris(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -57,8 +58,7 @@ fn redact_words(text: &str) -> String {
     shown
 }
 
-/// Where the string begins and ends that stands next, after blanks, comments, `=`, `:`, quotes around the word, and a prefix such
-/// as `E`.
+/// The offsets of the next string: behind blanks, comments, `=`, `:`, quotes around the word, and a prefix such as `E`.
 fn secret(rest: &str) -> Option<(usize, usize)> {
     let start = after_blanks(rest, &['=', ':', '"'])?;
     let value = &rest[start..];
@@ -81,7 +81,7 @@ fn secret(rest: &str) -> Option<(usize, usize)> {
     unquoted.then(|| (start, start + value.find(char::is_whitespace).unwrap_or(value.len())))
 }
 
-/// Where something begins that is no blank, no comment, and none of `others`.
+/// The offset of the first character that is no blank, no comment, and none of `others`.
 fn after_blanks(text: &str, others: &[char]) -> Option<usize> {
     let mut at = 0;
     loop {
@@ -112,7 +112,7 @@ fn end_of_comment(text: &str) -> Option<usize> {
     }
 }
 
-/// Length of the string at the beginning of `text`, with those that go on with it after a line break.
+/// Length of the string at the beginning of `text`, including strings that continue it after a line break.
 fn end_of_strings(text: &str) -> usize {
     let mut end = end_of_string(text);
     while let Some(gap) = after_blanks(&text[end..], &[]) {

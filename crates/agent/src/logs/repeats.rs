@@ -1,18 +1,18 @@
-//! What a standby without a stream says again and again, ten times a second and more.
+//! Leaving out repeated messages: a standby without a stream logs the same ten times a second and more.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::record::Record;
 
-/// The kinds of backends that try again by themselves: who replays, who receives, and who serves those.
+/// The kinds of backends that retry by themselves: those that replay, receive and send WAL.
 const TIRELESS: [&str; 3] = ["startup", "walreceiver", "walsender"];
-/// So often they are heard with the same words.
+/// The same message of a backend is logged once in this time.
 const PAUSE: Duration = Duration::from_secs(10);
-/// So many different words are kept in mind.
+/// The most different messages that are remembered.
 const MOST: usize = 32;
 
-/// Leaves out what was just logged.
+/// Leaves out messages that were just logged.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
     said: BTreeMap<(String, String), Said>,
@@ -25,7 +25,8 @@ struct Said {
 }
 
 impl Repeats {
-    /// Whether to log it: how often the same was left out since the last time; `None`: leave it out.
+    /// Returns how often the same message was left out since the last time, if the record is to be logged; `None` if it
+    /// is to be left out.
     pub(super) fn tell(&mut self, record: &Record, now: Instant) -> Option<u32> {
         let Some(backend) = record.backend.as_ref().filter(|kind| TIRELESS.contains(&kind.as_str())) else {
             return Some(0);
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn it_keeps_little_in_mind() {
+    fn it_remembers_few_messages() {
         let mut repeats = Repeats::default();
         let now = Instant::now();
         for number in 0..1_000 {

@@ -1,5 +1,5 @@
-//! The canary: a tiny write to the WAL, flushed, each second. A hanging disk shows by it, where a question does not. And a new
-//! session each five seconds: a postmaster that stands still shows by it, while the sessions that there are go on.
+//! The canary: a tiny write to the WAL, with a flush, each second. It reveals a hanging disk, which a query does not.
+//! And a new session each five seconds: it reveals a postmaster that hangs while its sessions go on.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use super::Poll;
 use crate::deadman::boot_time;
 use crate::postgres::Sql;
 
-/// Distance between writes, and between sessions that were not taken.
+/// The pause between writes, and after a session that was not taken.
 const EVERY: Duration = Duration::from_secs(1);
-/// Distance between sessions that were.
+/// The pause after a session that was taken.
 const GREETING: Duration = Duration::from_secs(5);
 
-/// Writes to the primary's WAL for ever, on a connection of its own, and tells `tell` when each write that succeeded began.
-/// One that hangs is told by nobody.
+/// Writes to the primary's WAL for ever, on a connection of its own. Calls `tell` with the time at which each
+/// successful write began. A write that hangs is not reported.
 pub async fn canary(socket: PathBuf, mut wanted: watch::Receiver<Poll>, tell: impl Fn(u32, BootTime)) {
     let mut connection: Option<(u32, Sql)> = None;
     loop {
@@ -40,13 +40,14 @@ pub async fn canary(socket: PathBuf, mut wanted: watch::Receiver<Poll>, tell: im
         let begun = boot_time();
         match sql.write_canary().await {
             Ok(()) => tell(pid, begun),
-            Err(error) => tracing::debug!("the canary's write: {error}"),
+            Err(error) => tracing::debug!("the canary's write failed: {error}"),
         }
         tokio::time::sleep(EVERY).await;
     }
 }
 
-/// Begins new sessions for ever, one at a time, and tells `tell` when each was begun that PostgreSQL took, or refused with words.
+/// Begins new sessions for ever, one at a time. Calls `tell` with the time at which each session began that PostgreSQL
+/// took, or refused with a message.
 pub async fn greet(socket: PathBuf, mut wanted: watch::Receiver<Poll>, tell: impl Fn(u32, BootTime)) {
     loop {
         let Poll {

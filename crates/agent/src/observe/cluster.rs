@@ -1,11 +1,9 @@
 //! The ClusteredDatabase, as the machine needs it.
 
 use api::ClusteredDatabase;
-use api::names::{ANNOTATION_ACCEPT_LOSS, ANNOTATION_DISCARD_KEPT};
-use api::spec::FailoverReads;
-use kube::ResourceExt;
+use api::spec::StaleReads;
 use machine::instance::{CertifiedKey, ClusterView, SignedCertificate};
-use machine::protocol::{Epoch, MemberId, accepted_loss, discarded, settings_hash};
+use machine::protocol::{Epoch, MemberId, settings_hash};
 use machine::timing::Timing;
 
 /// What `cluster` says to `pod`. Failover times that break their rule change nothing: `timing` stays in force.
@@ -20,8 +18,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
     });
     let certified = certified.collect();
     let certificate = member.member_id.zip(member.certificate);
-    let accepted = cluster.annotations().get(ANNOTATION_ACCEPT_LOSS);
-    let discard = cluster.annotations().get(ANNOTATION_DISCARD_KEPT);
+    let discard = status.intent.discard.filter(|discard| discard.instance == pod);
     ClusterView {
         uid: cluster.metadata.uid.clone().unwrap_or_default(),
         replicas: u32::try_from(spec.replicas).unwrap_or(0),
@@ -29,7 +26,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
             tracing::error!("the failover times are not taken up: {error}");
             timing
         }),
-        settings: settings_hash(&spec.postgres.parameters),
+        settings: settings_hash(&spec.postgres.settings()),
         system_id: status.system_identifier,
         // One that is out of range is later than any: no Lease is taken under it.
         epoch: status.epoch.map(|epoch| Epoch::new(epoch).unwrap_or(Epoch::MAX)),
@@ -39,13 +36,16 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         grant: status.intent.bootstrap,
         restart: status.intent.restart,
         stop: status.intent.stop,
-        durability: spec.wanted_durability(),
-        strict_reads: spec.failover.reads == FailoverReads::Strict,
-        preferred: spec.primary.preferred().map(str::to_owned),
+        durability: spec.known_durability(status.memo.durability),
+        strict_reads: spec.failover.stale_reads == StaleReads::Forbid,
+        preferred: spec.primary.prefer.clone(),
         primary: status.intent.primary,
         urgent: status.intent.urgent,
-        accepted_loss: accepted.and_then(|accepted| accepted_loss(accepted, cluster.metadata.uid.as_deref()?)),
+        accepted_loss: status.intent.accept_loss.and_then(|epoch| Epoch::new(epoch).ok()),
         fenced: spec.fenced.iter().cloned().collect(),
-        discard: discard.and_then(|discard| discarded(discard, pod)).map(str::to_owned),
+        discard: discard.map(|discard| discard.name),
+        archives: spec.backup.is_some(),
+        backup: status.intent.backup,
+        recovers: spec.recovery().is_some(),
     }
 }

@@ -1,159 +1,151 @@
-//! What became of a task.
+//! The end of a task: what the observer is told of it, and the handle that the agent keeps.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use machine::instance::Work;
-use machine::instance::observer::{self, Event};
-use machine::instance::{Configured, Mode, Promise, Purpose, Refused};
-use machine::protocol::Lsn;
-use machine::quorum::SyncRule;
+use machine::instance::observer::{self, Event, News};
+use machine::instance::{Purpose, Work};
 use machine::timing::{BootTime, Timing};
 
 use super::lease::seen;
-use super::{Scan, World, id};
+use super::{Scan, World};
 use crate::kubernetes::Written;
-use crate::postgres::{Following, Server, Status};
+use crate::postgres::{Server, Status};
 
 /// A task has ended.
 pub struct Done {
-    /// Which.
+    /// The task.
     pub work: Work,
-    /// How.
+    /// How it ended.
     pub result: Result<Effect, Failure>,
 }
 
-/// What a task has brought about, with the handles that the agent keeps of it.
-pub enum Effect {
-    /// The volume was changed, and read again.
-    Volume(Box<Scan>),
-    /// PostgreSQL was started.
-    Started {
-        /// The server.
-        server: Arc<Server>,
-        /// As what.
-        mode: Mode,
-        /// With which configuration.
-        configured: Configured,
-        /// How it finds its primary.
-        following: Following,
-        /// `synchronous_standby_names` of a primary.
-        rule: SyncRule,
-        /// What was promised before a primary is followed.
-        promise: Option<Promise>,
-    },
-    /// The standby was promoted, closed to applications.
-    Promoted {
-        /// With which `synchronous_standby_names`.
-        rule: SyncRule,
-        /// With which settings.
-        configured: Configured,
-        /// End of its WAL after that: what may be in doubt is before it.
-        in_doubt: Lsn,
-        /// What is promised, the note of the promotion dropped.
-        promise: Promise,
-        /// What PostgreSQL said of itself after that.
-        status: Box<Status>,
-        /// When it was asked.
-        asked: BootTime,
-    },
-    /// PostgreSQL was configured anew.
-    Configured {
-        /// What is in the files now.
-        configured: Configured,
-        /// How it finds its primary.
-        following: Following,
-        /// What PostgreSQL said of itself after that.
-        status: Box<Status>,
-        /// When it was asked.
-        asked: BootTime,
-        /// What was promised before a primary is followed.
-        promise: Option<Promise>,
-    },
-    /// The Lease was written.
-    Lease {
-        /// The Lease.
-        written: Box<Written>,
-        /// What for.
-        purpose: Purpose,
-        /// The times promised in it.
-        timing: Timing,
-    },
-    /// The Lease was read.
-    LeaseRead(Box<Lease>),
-    /// The agent keeps nothing of it.
-    Seen(observer::Effect),
+/// What a task has brought about.
+pub struct Effect {
+    seen: observer::Effect,
+    handle: Option<Handle>,
+}
+
+/// A handle that a task has brought. The agent keeps it if the observer takes what it stands for.
+pub enum Handle {
+    /// The server that was started.
+    Server(Arc<Server>),
+    /// What was read from the volume.
+    Scan(Box<Scan>),
+    /// The Lease as an object.
+    Lease(Box<Lease>),
+    /// PostgreSQL's answer, and when it was asked.
+    Status(Box<Status>, BootTime),
 }
 
 impl From<observer::Effect> for Effect {
-    fn from(effect: observer::Effect) -> Self {
-        Effect::Seen(effect)
+    fn from(seen: observer::Effect) -> Self {
+        Self { seen, handle: None }
+    }
+}
+
+impl Effect {
+    /// An effect that brings a handle.
+    pub fn with(seen: observer::Effect, handle: Handle) -> Self {
+        let handle = Some(handle);
+        Self { seen, handle }
+    }
+
+    /// The volume was changed, and read again.
+    pub fn volume(scan: Scan) -> Self {
+        Self::with(
+            observer::Effect::Volume(Box::new(scan.seen())),
+            Handle::Scan(Box::new(scan)),
+        )
+    }
+
+    /// The Lease was written for `purpose`, and promises the times in `timing`.
+    pub fn lease_written(Written { lease, sent }: Written, purpose: Purpose, timing: Timing) -> Self {
+        let written = observer::Effect::Lease {
+            written: Box::new(seen(&lease)),
+            sent,
+            purpose,
+            timing,
+        };
+        Self::with(written, Handle::Lease(Box::new(lease)))
+    }
+
+    /// The Lease was read.
+    pub fn lease_read(lease: Lease) -> Self {
+        Self::with(
+            observer::Effect::LeaseRead(Box::new(seen(&lease))),
+            Handle::Lease(Box::new(lease)),
+        )
     }
 }
 
 /// A task has failed.
 pub struct Failure {
-    /// Why, in words.
-    pub message: String,
-    /// What was learned by it.
-    pub news: Option<News>,
-}
-
-/// What a failed task can teach, with the handles that the agent keeps of it.
-pub enum News {
-    /// The Lease as it is now.
-    Lease(Box<Lease>),
-    /// Settings that PostgreSQL refuses.
-    Refused(Refused),
-    /// What is on the volume now.
-    Scan(Box<Scan>),
-    /// The agent keeps nothing of it.
-    Seen(observer::News),
-}
-
-impl From<Promise> for News {
-    fn from(promise: Promise) -> Self {
-        News::Seen(observer::News::Promise(promise))
-    }
+    seen: observer::Failure,
+    handle: Option<Handle>,
 }
 
 impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
-        Self {
-            message: format!("{:#}", anyhow::Error::new(error)),
-            news: None,
-        }
+        Self::said(format!("{:#}", anyhow::Error::new(error)))
     }
 }
 
 impl Failure {
-    /// A failure of which only words are known.
+    /// A failure of which only a message is known.
     pub fn said(message: impl Into<String>) -> Self {
         Self {
-            message: message.into(),
-            news: None,
+            seen: observer::Failure::said(message),
+            handle: None,
         }
+    }
+
+    /// Adds what was learned by the failed task, unless the failure teaches something already.
+    pub fn teaching(mut self, news: Option<News>) -> Self {
+        self.seen.news = self.seen.news.or(news);
+        self
+    }
+
+    /// The volume was read after the task had failed.
+    pub fn with_scan(self, scan: Scan) -> Self {
+        let news = News::Volume(Box::new(scan.seen()));
+        let handle = Some(Handle::Scan(Box::new(scan)));
+        Self {
+            handle,
+            ..self.teaching(Some(news))
+        }
+    }
+
+    /// The Lease was read after a write of it had failed.
+    pub fn with_lease(self, lease: Lease) -> Self {
+        let news = News::Lease(Box::new(seen(&lease)));
+        let handle = Some(Handle::Lease(Box::new(lease)));
+        Self {
+            handle,
+            ..self.teaching(Some(news))
+        }
+    }
+
+    /// Why the task has failed.
+    pub fn message(&self) -> &str {
+        &self.seen.message
     }
 }
 
-/// What the agent keeps of what a task has brought about, if the observer has taken it.
-enum Handle {
-    Scan(Box<Scan>),
-    Lease(Box<Lease>),
-    Status(Box<Status>, BootTime),
-}
-
 impl World {
-    /// A task has ended.
+    /// Takes the end of a task.
     pub fn done(&mut self, Done { work, result }: Done, now: BootTime) {
         let (result, handle) = match result {
-            Ok(effect) => {
-                let (effect, handle) = self.effect(effect);
-                (Ok(effect), handle)
-            }
-            Err(Failure { message, news }) => {
-                let (news, handle) = news.map(told).unzip();
-                (Err(observer::Failure { message, news }), handle.flatten())
+            Ok(Effect { seen, handle }) => (Ok(self.started(seen, handle.as_ref())), handle),
+            Err(Failure { seen, handle }) => {
+                if let Some(News::Refused(refused)) = &seen.news {
+                    tracing::error!(
+                        settings = refused.settings,
+                        "PostgreSQL refuses settings: {}",
+                        refused.error
+                    );
+                }
+                (Err(seen), handle)
             }
         };
         self.observe(Event::Done(Box::new(observer::Done { work, result })), now);
@@ -161,106 +153,17 @@ impl World {
             Some(Handle::Scan(scan)) => self.keep_scan(*scan),
             Some(Handle::Lease(lease)) => self.keep_lease(*lease),
             Some(Handle::Status(status, asked)) => self.keep_status(status, asked),
-            None => {}
+            Some(Handle::Server(_)) | None => {}
         }
     }
 
-    /// Takes what a task has brought about apart.
-    fn effect(&mut self, effect: Effect) -> (observer::Effect, Option<Handle>) {
-        match effect {
-            Effect::Volume(scan) => (
-                observer::Effect::Volume(Box::new(scan.seen())),
-                Some(Handle::Scan(scan)),
-            ),
-            Effect::Started {
-                server,
-                mode,
-                configured,
-                following,
-                rule,
-                promise,
-            } => {
-                let started = observer::Effect::Started {
-                    server: id(server.pid()),
-                    ended: server.exited().is_some(),
-                    mode,
-                    configured,
-                    following,
-                    rule,
-                    promise,
-                };
-                (self.server, self.status) = (Some(server), None);
-                (started, None)
-            }
-            Effect::Promoted {
-                rule,
-                configured,
-                in_doubt,
-                promise,
-                status,
-                asked,
-            } => {
-                let promoted = observer::Effect::Promoted {
-                    rule,
-                    configured,
-                    in_doubt,
-                    promise,
-                    status: Box::new(status.seen()),
-                    asked,
-                };
-                (promoted, Some(Handle::Status(status, asked)))
-            }
-            Effect::Configured {
-                configured,
-                following,
-                status,
-                asked,
-                promise,
-            } => {
-                let configured = observer::Effect::Configured {
-                    configured,
-                    following,
-                    status: Box::new(status.seen()),
-                    asked,
-                    promise,
-                };
-                (configured, Some(Handle::Status(status, asked)))
-            }
-            Effect::Lease {
-                written,
-                purpose,
-                timing,
-            } => {
-                let Written { lease, sent } = *written;
-                let written = observer::Effect::Lease {
-                    written: Box::new(seen(&lease)),
-                    sent,
-                    purpose,
-                    timing,
-                };
-                (written, Some(Handle::Lease(Box::new(lease))))
-            }
-            Effect::LeaseRead(lease) => (
-                observer::Effect::LeaseRead(Box::new(seen(&lease))),
-                Some(Handle::Lease(lease)),
-            ),
-            Effect::Seen(effect) => (effect, None),
+    /// Keeps a server that was started, and notes whether it has ended by now. This is found out only here, not by the
+    /// task: the observer may have been told of the end before it knew the server, and nothing would tell it again.
+    fn started(&mut self, mut seen: observer::Effect, handle: Option<&Handle>) -> observer::Effect {
+        if let (observer::Effect::Started { ended, .. }, Some(Handle::Server(server))) = (&mut seen, handle) {
+            *ended = server.exited().is_some();
+            (self.server, self.status) = (Some(Arc::clone(server)), None);
         }
-    }
-}
-
-/// Takes what a failed task teaches apart.
-fn told(news: News) -> (observer::News, Option<Handle>) {
-    match news {
-        News::Lease(lease) => (
-            observer::News::Lease(Box::new(seen(&lease))),
-            Some(Handle::Lease(lease)),
-        ),
-        News::Refused(refused) => {
-            tracing::error!(settings = refused.settings, "settings are refused: {}", refused.error);
-            (observer::News::Refused(refused), None)
-        }
-        News::Scan(scan) => (observer::News::Volume(Box::new(scan.seen())), Some(Handle::Scan(scan))),
-        News::Seen(news) => (news, None),
+        seen
     }
 }

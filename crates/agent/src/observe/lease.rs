@@ -1,5 +1,6 @@
-//! The Lease as an object: what it says to the observer, and the version that the next write replaces.
+//! The Lease as an object: its content for the observer, and the version that the next write replaces.
 
+use api::names::LABEL_CLUSTER_UID;
 use k8s_openapi::api::coordination::v1::Lease;
 use machine::instance::observer::{Event, SeenLease};
 use machine::instance::{LeaseVersion, Reading};
@@ -24,7 +25,7 @@ impl World {
         }
     }
 
-    /// Keeps the version of the Lease that the observer goes by.
+    /// Keeps the Lease if it is the version that the observer uses.
     pub(super) fn keep_lease(&mut self, lease: Lease) {
         if self.observer.newest_lease() == Some(&version(&lease)) {
             self.lease = Some(lease);
@@ -32,7 +33,7 @@ impl World {
     }
 }
 
-/// What a version of the Lease says.
+/// A version of the Lease, in the observer's terms.
 pub(super) fn seen(lease: &Lease) -> SeenLease {
     let record = lease_object::read(lease)
         .inspect_err(|error| tracing::error!("understand the Lease: {error}"))
@@ -43,16 +44,13 @@ pub(super) fn seen(lease: &Lease) -> SeenLease {
     }
 }
 
-/// Which version of which object this is, and whose.
+/// The object's UID, its version, and for which database the operator has made it.
 fn version(lease: &Lease) -> LeaseVersion {
-    let owners = lease.metadata.owner_references.iter().flatten();
+    let labels = lease.metadata.labels.as_ref();
     LeaseVersion {
         uid: lease.metadata.uid.clone().unwrap_or_default(),
         version: lease.metadata.resource_version.clone().unwrap_or_default(),
-        owner: owners
-            .filter(|owner| owner.controller == Some(true))
-            .map(|owner| owner.uid.clone())
-            .next(),
+        owner: labels.and_then(|labels| labels.get(LABEL_CLUSTER_UID)).cloned(),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What the agent sees, told to the machine's [`Observer`]; and the handles that actions need.
+//! The agent's observations: they are passed to the machine's [`Observer`]. This module keeps the handles that actions
+//! need.
 
 mod canary;
 mod cluster;
@@ -20,20 +21,21 @@ use machine::protocol::settings_hash;
 use machine::timing::{BootTime, Timing};
 
 pub use canary::{canary, greet};
-pub use done::{Done, Effect, Failure, News};
+pub use done::{Done, Effect, Failure, Handle};
 pub use postgres::{Poll, poll};
 pub use refusals::Refusals;
 pub use secrets::{Secret, watch_secrets};
 pub use volume::{Scan, scan, watch_kept, watch_room};
 
 use crate::peer::Signer;
-use crate::postgres::{Server, Status, Tools};
+use crate::postgres::{Server, Status};
+use crate::tools::Tools;
 
 /// What the agent knows, and the handles with which the executor carries out an action.
 pub struct World {
-    /// What is known, for the machine.
+    /// The machine's observer of events.
     pub observer: Observer,
-    /// The machine's own memory.
+    /// The machine's memory.
     pub memo: Memo,
     /// The spec of the ClusteredDatabase as last read.
     pub spec: Option<ClusteredDatabaseSpec>,
@@ -45,13 +47,13 @@ pub struct World {
     pub server: Option<Arc<Server>>,
     /// The user's settings that PostgreSQL last ran well with.
     pub good_settings: BTreeMap<String, String>,
-    /// PostgreSQL's last answer, whole.
+    /// PostgreSQL's last status, with the fields that the observer does not keep.
     pub status: Option<Box<Status>>,
-    /// WAL senders that are no member's, or are one's twice.
+    /// WAL senders that belong to no member, or that a member has twice.
     strange: Vec<String>,
-    /// With it this agent signs what it says to others.
+    /// Signs this agent's messages to other agents.
     pub signer: Signer,
-    /// Messages of others that counted as nothing.
+    /// Limits how often refused messages are logged.
     pub refusals: Refusals,
 }
 
@@ -73,12 +75,12 @@ impl World {
         }
     }
 
-    /// What is known, for the machine.
+    /// The observations, for the machine.
     pub fn observed(&self) -> &Observed {
         self.observer.observed()
     }
 
-    /// Takes an event that brings no handle. Handles of what is gone are dropped.
+    /// Takes an event that brings no handle. Drops the handles of things that are gone.
     pub fn observe(&mut self, event: Event, now: BootTime) {
         let note = self.observer.observe(event, now);
         self.take_note(note, now);
@@ -95,18 +97,18 @@ impl World {
             Some(Note::Failed { work, message }) => tracing::warn!(?work, "{message}"),
             Some(Note::Ended { server, exit }) => tracing::info!(
                 pid = server.0,
-                ran_milliseconds = exit.ran,
+                ran_milliseconds = exit.ran.0,
                 asked = exit.asked,
                 "PostgreSQL has ended"
             ),
             Some(Note::Refused { what, reason }) => self.refusals.tell(what, &reason, now),
-            // Whoever told the event knows more.
+            // The caller that passed the event logs these, since it knows more.
             Some(Note::AnotherCluster | Note::Silent | Note::Unanswered | Note::SettingsProved) | None => {}
         }
     }
 
-    /// Takes a version of the ClusteredDatabase. One that is gone, or another of the same name, changes nothing: the
-    /// database goes on with what was wanted last.
+    /// Takes a version of the ClusteredDatabase. If the resource is gone, or is another one of the same name, nothing
+    /// changes: the database goes on with what was wanted last.
     pub fn cluster(&mut self, reading: Reading<ClusteredDatabase>, now: BootTime) {
         let Reading::Is(cluster) = reading else { return };
         let known = self.observed().cluster.is();
@@ -115,7 +117,7 @@ impl World {
         if self.observer.observe(Event::Cluster(Box::new(view)), now) == Some(Note::AnotherCluster) {
             tracing::warn!(
                 uid = cluster.metadata.uid,
-                "the ClusteredDatabase of this name is another one"
+                "the ClusteredDatabase of this name has another UID: nothing is taken from it"
             );
             return;
         }
@@ -135,17 +137,12 @@ impl World {
 
     /// The user's settings with this hash, if they are known.
     pub fn settings(&self, hash: &str) -> Option<BTreeMap<String, String>> {
-        let wanted = self.spec.as_ref().map(|spec| &spec.postgres.parameters);
-        let none = BTreeMap::new();
-        let known = wanted.into_iter().chain([&self.good_settings, &none]);
-        known
-            .into_iter()
-            .find(|settings| settings_hash(settings) == hash)
-            .cloned()
+        let wanted = self.spec.as_ref().map(|spec| spec.postgres.settings());
+        let known = wanted.into_iter().chain([self.good_settings.clone(), BTreeMap::new()]);
+        known.into_iter().find(|settings| settings_hash(settings) == hash)
     }
 
-    /// Takes what was read from the volume outside a task. If it cannot be read again, what was read before is still what
-    /// was there then.
+    /// Takes a reading of the volume outside a task. After an error the last reading stays valid.
     pub fn scanned(&mut self, scan: Result<Scan, String>, now: BootTime) {
         match scan {
             Ok(scan) => {
@@ -156,7 +153,7 @@ impl World {
         }
     }
 
-    /// Keeps the handles of a reading of the volume that was taken.
+    /// Keeps the handles of a reading of the volume, if the observer has taken it.
     fn keep_scan(&mut self, scan: Scan) {
         let taken = self.observed().volume.is().map(|view| view.read);
         if taken == Some(scan.view.read) {
@@ -168,7 +165,7 @@ impl World {
     }
 }
 
-/// How the observer tells servers apart.
+/// The observer's name of the server with process id `pid`.
 pub fn id(pid: u32) -> ServerId {
     ServerId(u64::from(pid))
 }
@@ -191,10 +188,10 @@ mod tests {
 
     fn cluster(uid: &str) -> ClusteredDatabase {
         serde_json::from_value(serde_json::json!({
-            "apiVersion": "clustereddatabase.io/v1alpha1",
+            "apiVersion": "clustereddatabase.io/v1alpha2",
             "kind": "ClusteredDatabase",
             "metadata": {"name": "orders", "uid": uid},
-            "spec": {"storage": {"size": "1Gi"}, "postgres": {"parameters": {"work_mem": "8MB"}}},
+            "spec": {"storage": {"data": {"size": "1Gi"}}, "postgres": {"parameters": {"work_mem": "8MB"}}},
         }))
         .expect("a resource")
     }

@@ -22,16 +22,17 @@ pub struct Poll {
     pub port: u16,
     /// Its major version.
     pub major: u16,
-    /// How long after an answer it is asked again.
+    /// The pause between an answer and the next question.
     pub pause: Duration,
-    /// It is a primary's, and can write.
+    /// It is a primary and accepts writes.
     pub writes: bool,
-    /// What it said before is void: its settings changed then, or a promise ended what it receives. It is asked at once.
+    /// Answers to earlier questions do not count, because the settings changed at this time or a promise ended what it
+    /// receives. When this changes, it is asked at once.
     pub void_before: BootTime,
 }
 
-/// Asks PostgreSQL how it is, for ever, and tells `tell` its answers with the process id that they are of and the time of the
-/// question.
+/// Asks PostgreSQL for its status for ever. Calls `tell` with the server's process id, the time of the question, and
+/// the answer.
 pub async fn poll(
     socket: std::path::PathBuf,
     mut wanted: watch::Receiver<Poll>,
@@ -65,7 +66,7 @@ pub async fn poll(
 }
 
 impl World {
-    /// Takes an answer of the server with process id `pid`; `true` if the settings that it runs with have just proved good.
+    /// Takes an answer of the server with process id `pid`. Returns `true` if its settings have just proved good.
     pub fn answered(
         &mut self,
         pid: u32,
@@ -95,7 +96,7 @@ impl World {
         proved
     }
 
-    /// Keeps an answer that the observer has taken.
+    /// Keeps an answer, if the observer has taken it.
     pub(super) fn keep_status(&mut self, status: Box<Status>, asked: BootTime) {
         let postgres = &self.observed().postgres;
         if self.observer.server().is_none() || postgres.answer.is_none_or(|answer| answer.asked != asked) {
@@ -104,15 +105,15 @@ impl World {
         let strange = strange_senders(&status.senders);
         if strange != self.strange {
             if !strange.is_empty() {
-                tracing::warn!(senders = ?strange, "WAL senders that are no member's, or are one's twice");
+                tracing::warn!(senders = ?strange, "WAL senders belong to no member, or a member has two");
             }
             self.strange = strange;
         }
         self.status = Some(status);
     }
 
-    /// Counts PostgreSQL processes that have outlived their postmaster. Those of an initdb or a clone work in the staging
-    /// directory, not in `pgdata`. Looks at `/proc` only: the volume may hang.
+    /// Counts PostgreSQL processes that have outlived their postmaster. The processes of an initdb or a clone work in
+    /// the staging directory, not in `pgdata`. It reads only `/proc`: the volume may hang.
     pub fn look_for_strays(&mut self, pgdata: &Path, now: BootTime) {
         let count = if self.observer.may_have_strays() {
             working_in(pgdata).map_or(1, |processes| processes.len())
@@ -130,7 +131,7 @@ fn working_in(directory: &Path) -> std::io::Result<Vec<u32>> {
         match std::fs::read_link(format!("/proc/{}/cwd", process.pid)) {
             Ok(place) if place == directory => found.push(process.pid),
             Ok(_) => {}
-            // Gone meanwhile.
+            // It has ended meanwhile.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -138,13 +139,13 @@ fn working_in(directory: &Path) -> std::io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Streams that no member should have, or that a member has twice (protocol.md rule 3).
+/// Streams that belong to no member, or that a member has twice (protocol.md rule 3).
 fn strange_senders(senders: &[Sender]) -> Vec<String> {
     let streaming = senders.iter().filter(|sender| sender.state == "streaming");
     let (mut known, mut strange) = (BTreeSet::new(), BTreeSet::new());
     for sender in streaming {
         let is_member = machine::protocol::MemberId::parse(&sender.user).is_some();
-        // The tools of a member put their own name before it.
+        // The tools of a member put their own name before the member's.
         let is_own = sender.application.ends_with(&sender.user);
         if !is_member || !is_own || !known.insert(&sender.application) {
             strange.insert(format!("{} as {}", sender.user, sender.application));
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_that_are_no_members_own_are_warned_of() {
+    fn streams_that_belong_to_no_member_are_found() {
         let strange = |streams: &[(&str, &str, &str)]| {
             let sender = |&(user, application, state): &(&str, &str, &str)| Sender {
                 user: user.to_owned(),

@@ -1,13 +1,14 @@
-//! Messages of peers that were refused, in the log: no more often than somebody reads.
+//! Logging refused messages of peers, no more often than somebody reads.
 
 use std::collections::BTreeMap;
 
 use machine::timing::BootTime;
+use machine::units::Millis;
 
-/// Distance between two lines about one kind of message, in milliseconds.
-const PAUSE: u64 = 10_000;
+/// The pause between two lines about one kind of message.
+const PAUSE: Millis = Millis::seconds(10);
 
-/// What was refused, and not logged yet.
+/// The refused messages that were not logged yet.
 #[derive(Debug, Default)]
 pub struct Refusals {
     kinds: BTreeMap<&'static str, Said>,
@@ -20,14 +21,14 @@ struct Said {
 }
 
 impl Refusals {
-    /// Logs that a message of this kind was refused, or counts it.
+    /// Logs that a message of this kind was refused, or counts it for the next line.
     pub fn tell(&mut self, kind: &'static str, reason: &str, now: BootTime) {
         if let Some(left_out) = self.due(kind, now) {
             tracing::warn!(kind, left_out, "refused a peer's message: {reason}");
         }
     }
 
-    /// If a line is due: how many were left out since the last one.
+    /// If a line is due, returns how many were left out since the last one.
     fn due(&mut self, kind: &'static str, now: BootTime) -> Option<u32> {
         if let Some(said) = self.kinds.get_mut(kind)
             && now < said.at.plus(PAUSE)
@@ -45,11 +46,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_refusals_is_a_line_in_ten_seconds_for_each_kind() {
+    fn each_kind_of_refusal_is_logged_once_in_ten_seconds() {
         let mut refusals = Refusals::default();
         assert_eq!(refusals.due("report", BootTime(0)), Some(0));
-        assert_eq!(refusals.due("report", BootTime(PAUSE - 1)), None);
-        assert_eq!(refusals.due("promise", BootTime(PAUSE - 1)), Some(0));
-        assert_eq!(refusals.due("report", BootTime(PAUSE)), Some(1));
+        assert_eq!(refusals.due("report", BootTime(PAUSE.0 - 1)), None);
+        assert_eq!(refusals.due("promise", BootTime(PAUSE.0 - 1)), Some(0));
+        assert_eq!(refusals.due("report", BootTime(PAUSE.0)), Some(1));
     }
 }

@@ -1,27 +1,25 @@
-//! Following the files of the Secrets: the kubelet replaces them while the agent runs.
+//! Watching the files of the Secrets: the kubelet replaces them while the agent runs.
 
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// A Secret's files are not what they were.
+use crate::stamp::stamp;
+
+/// A Secret whose files have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secret {
     /// The cluster's certificate, its key, or its authority.
     Certificate,
-    /// The application's password; also told when it is seen first.
+    /// The application's password. This is also reported when the file is read first.
     Password,
 }
 
-/// Distance between looks. The kubelet itself takes up to a minute to write a changed Secret.
-const LOOK: Duration = Duration::from_secs(10);
+/// The pause between two readings. The kubelet itself takes up to a minute to write a changed Secret.
+const PAUSE: Duration = Duration::from_secs(10);
 /// The files of the cluster's certificate.
 const CERTIFICATE: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 
-/// Inode and time of the last change of a file; `None`: there is none.
-type Stamp = Option<(u64, i64, i64)>;
-
-/// Looks at the files for ever, and tells which have changed.
+/// Reads the files' versions for ever, and calls `tell` with the Secret that has changed.
 pub async fn watch_secrets(tls: PathBuf, password: PathBuf, tell: impl Fn(Secret)) {
     let (mut certificate_before, mut password_before) = (None, None);
     loop {
@@ -31,7 +29,7 @@ pub async fn watch_secrets(tls: PathBuf, password: PathBuf, tell: impl Fn(Secret
             (certificate, stamp(&file))
         });
         if let Ok((certificate, password)) = looked.await {
-            // While the kubelet exchanges the files, some may be missing.
+            // While the kubelet replaces the files, some may be missing.
             if certificate.iter().all(Option::is_some) && certificate_before.replace(certificate) != Some(certificate) {
                 tell(Secret::Certificate);
             }
@@ -39,13 +37,8 @@ pub async fn watch_secrets(tls: PathBuf, password: PathBuf, tell: impl Fn(Secret
                 tell(Secret::Password);
             }
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(PAUSE).await;
     }
-}
-
-fn stamp(path: &Path) -> Stamp {
-    let file = std::fs::metadata(path).ok()?;
-    Some((file.ino(), file.mtime(), file.mtime_nsec()))
 }
 
 #[cfg(test)]
@@ -59,14 +52,14 @@ mod tests {
             if now.len() >= count {
                 return now;
             }
-            // Time stands still but for sleeps: this lets the looks go on.
+            // In this test the clock moves only with sleeps: this sleep lets the readings go on.
             tokio::time::sleep(Duration::from_millis(100)).await;
             tokio::task::yield_now().await;
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_are_told_once() {
+    async fn each_change_is_reported_once() {
         let directory = std::env::temp_dir().join(format!("cdb-secrets-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
         let write = |name: &str| {

@@ -8,13 +8,13 @@ use machine::protocol::settings_hash;
 
 use crate::deadman::boot_time;
 use crate::peer::MemberKey;
-use crate::postgres::Tools;
+use crate::tools::Tools;
 use crate::volume::{ClusterState, DataState, EnforcedSettings, Volume, VolumeError};
 
-/// What was read from the volume at one time.
+/// A reading of the volume at one time.
 #[derive(Clone, Debug)]
 pub struct Scan {
-    /// For the machine.
+    /// The part for the machine.
     pub view: VolumeView,
     /// Settings that the control file demands.
     pub limits: Option<EnforcedSettings>,
@@ -25,7 +25,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// What the observer takes of it.
+    /// The part that the observer takes.
     pub(super) fn seen(&self) -> observer::Scan {
         observer::Scan {
             view: self.view.clone(),
@@ -35,7 +35,10 @@ impl Scan {
     }
 }
 
-/// Reads identity and data.
+/// Reads the volume: identity, data, promise and records.
+///
+/// # Errors
+/// Fails if the volume cannot be read. An unreadable promise is no error: it is then unknown.
 pub async fn scan(volume: &Volume, tools: &Tools) -> Result<Scan, VolumeError> {
     let read = boot_time();
     let data = volume.data_state(tools).await?;
@@ -95,7 +98,7 @@ fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
         public_key: member.public_key,
         certificate,
     });
-    // Alone: without it the rest is still to be known.
+    // An unreadable promise is logged, so that the rest of the volume is still known.
     let promise = volume
         .promise()
         .inspect_err(|error| tracing::error!("read what this member has promised: {error}"));
@@ -110,15 +113,15 @@ fn read_files(volume: &Volume) -> Result<Files, VolumeError> {
     ))
 }
 
-/// How often it is measured what room the volumes have: an election may come at any time.
+/// The pause between two measurements of the volumes' room: an election may come at any time.
 const MEASURE: Duration = Duration::from_secs(1);
 
-/// Measures for ever what room the volumes have, and tells `tell` when other ones are full than before.
+/// Measures the volumes' room for ever, and calls `tell` when other volumes are full than before.
 pub async fn watch_room(volume: Volume, tell: impl Fn(BTreeSet<machine::protocol::Volume>)) {
     let mut known = BTreeSet::new();
     loop {
         let measured = volume.clone();
-        // On a volume that hangs this waits, and nothing else does.
+        // If the volume hangs, only this task waits.
         match tokio::task::spawn_blocking(move || measured.full()).await {
             Ok(Ok(full)) if full != known => {
                 tracing::warn!("volumes without room for another segment of WAL, or for files: {full:?}");
@@ -133,19 +136,19 @@ pub async fn watch_room(volume: Volume, tell: impl Fn(BTreeSet<machine::protocol
     }
 }
 
-/// How often it is looked what is kept.
-const LOOK: Duration = Duration::from_secs(15);
+/// The pause between two lists of the kept data.
+const LIST: Duration = Duration::from_secs(15);
 
-/// Looks for ever what was set aside and kept, which people may remove, and tells `tell` what there is now.
+/// Lists the kept data for ever, and calls `tell` with the list. People may remove kept data by hand.
 pub async fn watch_kept(volume: Volume, tell: impl Fn(BTreeSet<String>)) {
     loop {
         let looking = volume.clone();
-        // On a volume that hangs this waits, and nothing else does.
+        // If the volume hangs, only this task waits.
         match tokio::task::spawn_blocking(move || looking.kept()).await {
             Ok(Ok(kept)) => tell(kept),
-            Ok(Err(error)) => tracing::debug!("look what is kept: {error}"),
-            Err(error) => tracing::debug!("look what is kept: {error}"),
+            Ok(Err(error)) => tracing::debug!("list the kept data: {error}"),
+            Err(error) => tracing::debug!("list the kept data: {error}"),
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(LIST).await;
     }
 }

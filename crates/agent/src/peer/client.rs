@@ -1,4 +1,4 @@
-//! The agent's end that calls.
+//! The client side: calls to other agents.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,13 +20,13 @@ use super::server::{LIMIT, LONGEST};
 use super::signature::{Channel, HEADER, Signed, Signer, verify};
 use super::{Resolver, Tls};
 
-/// How long a call for a promise of either kind may take. It costs three round trips (TCP, TLS, the message itself), and a packet that
-/// is lost in TCP's handshake is sent again after a second.
+/// Time limit of a call for a promise of either kind. It costs three round trips (TCP, TLS, the message itself), and a
+/// packet that is lost in TCP's handshake is sent again after a second.
 const PROMISE: Duration = Duration::from_secs(2);
 /// After this time without an answer from a member's recorded address, its name is looked up as well.
 const HEAD_START: Duration = Duration::from_millis(100);
 
-/// In the place of an address that nobody has told: the pod is found by its name alone.
+/// Stands for an unknown address: the pod is then found by its name alone.
 pub const UNKNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Calls peers, with a connection for each call; clones are cheap.
@@ -40,29 +40,29 @@ pub struct Client {
 /// Why a peer did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum PeerError {
-    /// It is not there: the connection was refused.
+    /// Nothing listens there: the connection was refused.
     #[error("{address} refuses connections")]
     NotListening {
         /// The peer.
         address: SocketAddr,
     },
-    /// It did not answer in time.
+    /// The peer did not answer in time.
     #[error("{address} did not answer within {milliseconds} ms")]
     Silent {
         /// The peer.
         address: SocketAddr,
-        /// How long it was waited for.
+        /// The time limit, in milliseconds.
         milliseconds: u128,
     },
-    /// Its event loop did not answer, or does not know enough yet.
+    /// The peer's event loop did not answer, or does not know enough yet.
     #[error("{address} cannot answer: {reason}")]
     Unable {
         /// The peer.
         address: SocketAddr,
-        /// Its words.
+        /// The peer's message.
         reason: String,
     },
-    /// It answered something that is not understood.
+    /// The peer's answer is not understood.
     #[error("{address} answers what is not understood: {reason}")]
     Garbled {
         /// The peer.
@@ -70,12 +70,12 @@ pub enum PeerError {
         /// What is wrong.
         reason: String,
     },
-    /// It refused the request, in its own words.
+    /// The peer refused the request.
     #[error("{address} refuses: {reason}")]
     Refused {
         /// The peer.
         address: SocketAddr,
-        /// Its words.
+        /// The peer's message.
         reason: String,
     },
     /// Connection or TLS failed.
@@ -89,7 +89,7 @@ pub enum PeerError {
 }
 
 impl PeerError {
-    /// It was the peer's event loop that answered: it lives.
+    /// True if the peer's event loop has answered, which proves that it lives.
     pub fn is_answer(&self) -> bool {
         match self {
             Self::Refused { .. } | Self::Garbled { .. } => true,
@@ -108,13 +108,13 @@ impl Client {
         }
     }
 
-    /// Signs what it says.
+    /// The same client, which signs its messages.
     #[must_use]
     pub fn signed_by(self, signer: Signer) -> Self {
         Self { signer, ..self }
     }
 
-    /// Also finds pods by their names.
+    /// The same client, which also finds pods by their names.
     #[must_use]
     pub fn with_resolver(self, resolver: Resolver) -> Self {
         Self {
@@ -124,13 +124,21 @@ impl Client {
     }
 
     /// Reports to the primary's agent.
+    ///
+    /// # Errors
+    /// Fails with [`PeerError`], which says whether the peer was silent, refused the connection or the request, or gave
+    /// an answer that is not understood.
     pub async fn report(&self, peer: SocketAddr, report: &ReportRequest) -> Result<Signed<ReportReply>, PeerError> {
         let body = serde_json::to_vec(report).map_err(|error| failed(peer, &error))?;
         self.call(peer, Method::POST, "/v1/report", body.into(), LIMIT).await
     }
 
-    /// Asks the agent of `pod` for a promise; 400 ms at most. If `address` fails or does not answer at once, the address
-    /// that the pod's name has now is tried as well.
+    /// Asks the agent of `pod` for a promise, within [`PROMISE`]. If `address` fails or does not answer at once, the
+    /// address that the pod's name has now is tried as well.
+    ///
+    /// # Errors
+    /// Fails with [`PeerError`], which says whether the peer was silent, refused the connection or the request, or gave
+    /// an answer that is not understood.
     pub async fn promise(
         &self,
         pod: &str,
@@ -141,7 +149,11 @@ impl Client {
         self.ask(pod, address, "/v1/promise", body.into(), check_reply).await
     }
 
-    /// Asks the agent of `pod` not to take the lease; as [`Self::promise`].
+    /// Asks the agent of `pod` not to take the lease, as [`Self::promise`] asks.
+    ///
+    /// # Errors
+    /// Fails with [`PeerError`], which says whether the peer was silent, refused the connection or the request, or gave
+    /// an answer that is not understood.
     pub async fn failsafe(
         &self,
         pod: &str,
@@ -183,7 +195,7 @@ impl Client {
             Ok(Err(error)) => Some(error),
             Err(_) => None,
         };
-        // A name that is not found says less than a call that failed.
+        // A name that is not found tells less than a call that failed.
         let named = async {
             let ip = resolver.address_of(pod).await.ok()?;
             match SocketAddr::new(ip, address.port()) {
@@ -210,7 +222,11 @@ impl Client {
         }
     }
 
-    /// Asks an agent how it sees itself.
+    /// Asks an agent for its own status.
+    ///
+    /// # Errors
+    /// Fails with [`PeerError`], which says whether the peer was silent, refused the connection or the request, or gave
+    /// an answer that is not understood.
     pub async fn status(&self, peer: SocketAddr) -> Result<ReportRequest, PeerError> {
         let called = self.call(peer, Method::GET, "/v1/status", Bytes::new(), LIMIT);
         called.await.map(|status| status.message)
@@ -287,7 +303,7 @@ impl Client {
             let signed = verify(&head.headers, &channel.reply(path, &body));
             Ok((head.status, body, signed))
         };
-        // The connection is driven here, and ends with the call.
+        // The connection is driven by this future, and ends with the call.
         tokio::pin!(exchange, connection);
         tokio::select! {
             answer = &mut exchange => answer,

@@ -1,7 +1,7 @@
 //! Finding a pod by its name in the cluster's DNS, when its recorded address does not answer.
 //!
-//! A few bytes over UDP, instead of the C library's resolver: that one loads modules of the image at run time, which a
-//! static binary must not, and blocks a thread for seconds.
+//! It sends a few bytes over UDP instead of using the C library's resolver. That one loads modules of the image at run
+//! time, which a static binary must not, and blocks a thread for seconds.
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,13 +26,14 @@ const A: u16 = 1;
 const AAAA: u16 = 28;
 /// Class `IN`.
 const INTERNET: u16 = 1;
-/// A question or its answer can be lost on the way: it is asked again this often. A name server near by answers within 2 ms.
+/// The pause after which a question is sent again: a packet can be lost on the way. A name server near by answers
+/// within 2 ms.
 const ASK_AGAIN: Duration = Duration::from_millis(60);
-/// The cluster's domain if `resolv.conf` does not tell it.
+/// The cluster's domain if `resolv.conf` does not name it.
 const DOMAIN: &str = "cluster.local";
 
 impl Resolver {
-    /// For the pods behind `<service>.<namespace>.svc`; `settings` is `/etc/resolv.conf`.
+    /// A resolver for the pods behind `<service>.<namespace>.svc`; `settings` is `/etc/resolv.conf`.
     pub fn new(service: &str, namespace: &str, settings: impl Into<PathBuf>) -> Self {
         Self {
             suffix: format!("{service}.{namespace}.svc"),
@@ -41,13 +42,16 @@ impl Resolver {
         }
     }
 
-    /// Asks the name servers at another port than 53 (tests).
+    /// The same resolver, with another port than 53. For tests.
     #[must_use]
     pub fn at_port(self, port: u16) -> Self {
         Self { port, ..self }
     }
 
-    /// The pod's address. Takes as long as the name servers do: to be bounded by the caller.
+    /// The pod's address. It waits as long as the name servers do not answer; the caller must set a time limit.
+    ///
+    /// # Errors
+    /// Fails if the settings cannot be read, or no name server can be asked.
     pub async fn address_of(&self, pod: &str) -> io::Result<IpAddr> {
         let settings = tokio::fs::read_to_string(&self.settings).await?;
         let (servers, domain) = parse_settings(&settings);
@@ -64,7 +68,7 @@ impl Resolver {
     }
 }
 
-/// Name servers, and the cluster's domain.
+/// The name servers, and the cluster's domain, that `resolv.conf` names.
 fn parse_settings(text: &str) -> (Vec<IpAddr>, String) {
     let (mut servers, mut domain) = (Vec::new(), DOMAIN.to_owned());
     for line in text.lines() {
@@ -88,7 +92,7 @@ async fn ask(server: SocketAddr, name: String, kind: u16) -> io::Result<IpAddr> 
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     let socket = UdpSocket::bind((any, 0)).await?;
-    // The kernel drops what others send.
+    // The kernel drops packets of other senders.
     socket.connect(server).await?;
     let mut id = [0_u8; 2];
     SystemRandom::new()
@@ -112,7 +116,7 @@ async fn ask(server: SocketAddr, name: String, kind: u16) -> io::Result<IpAddr> 
     }
 }
 
-/// The question for `name`; `None` if that is no name.
+/// The question for `name`; `None` if that is no valid name.
 fn query(id: [u8; 2], name: &str, kind: u16) -> Option<Vec<u8>> {
     let mut message = id.to_vec();
     // Recursion desired; one question.
@@ -156,12 +160,12 @@ fn parse_answer(message: &[u8], kind: u16) -> Option<IpAddr> {
     None
 }
 
-/// Where the name that begins at `at` ends.
+/// The end of the name that begins at `at`.
 fn after_name(message: &[u8], mut at: usize) -> Option<usize> {
     loop {
         match *message.get(at)? {
             0 => return Some(at + 1),
-            // A pointer to the rest ends it.
+            // A pointer to the rest of the name ends it here.
             0xC0.. => return Some(at + 2),
             length => at += usize::from(length) + 1,
         }

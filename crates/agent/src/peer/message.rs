@@ -1,17 +1,23 @@
-//! Messages of peers are checked before the machine sees them: what a member says of itself goes into the Lease, which
-//! every member and the operator read.
+//! Checks of peers' messages, before the machine sees them: a member's report goes into the Lease, which every member
+//! and the operator read.
 
 use api::names::Names;
 use machine::json;
 use machine::protocol::{FailsafeReply, FailsafeRequest, MemberId, PromiseReply, PromiseRequest, ReportRequest};
 use serde::de::DeserializeOwned;
 
-/// Reads a message; an error names the field that is wrong.
+/// Parses a message.
+///
+/// # Errors
+/// Fails if the message is not understood; the text names the wrong field.
 pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
     json::parse(body).map_err(|error| format!("the message is not understood: {error}"))
 }
 
-/// Checks a report, and cuts its words.
+/// Checks a report, and cuts its texts to their limits.
+///
+/// # Errors
+/// Fails if a field is out of its range or names another member or pod; the text says which.
 pub(super) fn check_report(mut request: ReportRequest, names: &Names) -> Result<ReportRequest, String> {
     let ordinal = check_pod(&request.pod, names)?;
     let report = &mut request.report;
@@ -22,32 +28,44 @@ pub(super) fn check_report(mut request: ReportRequest, names: &Names) -> Result<
             report.member, request.pod
         ));
     }
-    // Only the primary's own count.
+    // Only the impostors that the primary itself sees count.
     report.impostors.clear();
     report.cut();
     report.check().map_err(|reason| format!("report.{reason}"))?;
     Ok(request)
 }
 
-/// Checks a candidate's request.
+/// Checks a candidate's request for a promise.
+///
+/// # Errors
+/// Fails if a field is out of its range or names another member or pod; the text says which.
 pub(super) fn check_request(request: PromiseRequest, names: &Names) -> Result<PromiseRequest, String> {
     check_pod(&request.pod, names)?;
     Ok(request)
 }
 
 /// Checks a promise.
+///
+/// # Errors
+/// Fails if a field is out of its range or names another member or pod; the text says which.
 pub(super) fn check_reply(reply: PromiseReply) -> Result<PromiseReply, String> {
     check_member("member", &reply.member)?;
     Ok(reply)
 }
 
 /// Checks a holder's request.
+///
+/// # Errors
+/// Fails if a field is out of its range or names another member or pod; the text says which.
 pub(super) fn check_failsafe_request(request: FailsafeRequest, names: &Names) -> Result<FailsafeRequest, String> {
     check_pod(&request.pod, names)?;
     Ok(request)
 }
 
 /// Checks the answer to a holder.
+///
+/// # Errors
+/// Fails if a field is out of its range or names another member or pod; the text says which.
 pub(super) fn check_failsafe_reply(reply: FailsafeReply) -> Result<FailsafeReply, String> {
     check_member("member", &reply.member)?;
     Ok(reply)
@@ -66,7 +84,7 @@ fn check_member(field: &str, member: &MemberId) -> Result<(), String> {
     }
 }
 
-/// So much of a name that is none is repeated, in characters.
+/// The most characters of an invalid name that an error quotes.
 const SHOWN: usize = 64;
 
 fn shown(name: &str) -> String {

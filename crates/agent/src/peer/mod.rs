@@ -1,4 +1,4 @@
-//! What agents say to each other: HTTP over TLS 1.3, both sides with the cluster's certificate.
+//! The messages between agents: HTTP over TLS 1.3, both sides with the cluster's certificate.
 
 mod client;
 mod dns;

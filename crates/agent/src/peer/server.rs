@@ -1,4 +1,4 @@
-//! The agent's end that is called.
+//! The server side: requests of other agents.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,67 +26,67 @@ use super::Tls;
 use super::message::{check_failsafe_request, check_report, check_request, read};
 use super::signature::{Channel, HEADER, Signer, verify};
 
-/// What a peer asks; answered by the event loop within a second, or the peer gets an error.
+/// A peer's request. The event loop answers it within a second, or the peer gets an error.
 #[derive(Debug)]
 pub enum Request {
     /// `POST /v1/report`: a member reports to the primary.
     Report {
-        /// What it says.
+        /// The report.
         request: Box<ReportRequest>,
-        /// The key with which it is signed.
+        /// The key with which the request is signed.
         key: Option<String>,
-        /// The answer; `Err`: why it is refused (409).
+        /// The channel for the answer; `Err` says why the request is refused (409).
         reply: oneshot::Sender<Result<ReportReply, String>>,
     },
     /// `POST /v1/promise`: a candidate asks for a promise.
     Promise {
-        /// What it asks.
+        /// The request.
         request: PromiseRequest,
-        /// The key with which it is signed.
+        /// The key with which the request is signed.
         key: Option<String>,
-        /// The answer; `Err`: why it is refused (409).
+        /// The channel for the answer; `Err` says why the request is refused (409).
         reply: oneshot::Sender<Result<PromiseReply, String>>,
     },
     /// `POST /v1/failsafe`: a holder that cannot renew its lease asks this member not to take it.
     Failsafe {
-        /// What it asks.
+        /// The request.
         request: FailsafeRequest,
-        /// The key with which it is signed.
+        /// The key with which the request is signed.
         key: Option<String>,
-        /// The answer; `Err`: why it is refused (409).
+        /// The channel for the answer; `Err` says why the request is refused (409).
         reply: oneshot::Sender<Result<FailsafeReply, String>>,
     },
-    /// `GET /v1/status`: how this agent sees itself (as it would report).
+    /// `GET /v1/status`: the agent's own status, as it would report it.
     Status {
-        /// The answer; `None`: not known yet (503).
+        /// The channel for the answer; `None`: it is not known yet (503).
         reply: oneshot::Sender<Option<ReportRequest>>,
     },
 }
 
-/// Longest time for a handshake, and for an answer.
+/// Time limit of a handshake, and of an answer.
 pub(super) const LIMIT: Duration = Duration::from_secs(1);
-/// Longest message; a report has one or two KiB.
+/// The most bytes of a message; a report has one or two KiB.
 pub(super) const LONGEST: usize = 16 * 1024;
-/// Longest life of a connection: handshake and answer, and a third of it for the request in between.
+/// Time limit of a connection: a third each for the handshake, the request and the answer.
 const LIFE: Duration = Duration::from_secs(3);
-/// Connections from members' addresses at a time. A candidate asks each member every 0.1 s and waits 0.4 s for an answer,
-/// beside reports and requests of the holder: eight peers have some ten each at most.
+/// Connections from members' addresses at a time. A candidate asks each member every 0.1 s and waits 0.4 s for an
+/// answer, beside reports and requests of the holder: eight peers have some ten each at most.
 const OF_MEMBERS: Bounds = Bounds {
     all: 96,
     each_source: 16,
 };
-/// Connections from all other addresses at a time: members whose pod has a new address that no Lease names yet, and
-/// whoever has no business here.
+/// Connections from all other addresses at a time: members whose pod has a new address that the Lease does not name
+/// yet, and strangers.
 const OF_OTHERS: Bounds = Bounds {
     all: 32,
     each_source: 8,
 };
 
-/// Addresses of the members that are known; connections from there have places of their own.
+/// Addresses of the known members. Connections from these have places of their own.
 pub type KnownMembers = watch::Receiver<BTreeSet<IpAddr>>;
 
-/// Serves the agents of the database `names` on `listener` for ever; signs what is answered with `signer`. Calls `dropped` for each connection that is dropped
-/// for a newer one.
+/// Serves the agents of the database `names` on `listener` for ever, and signs the answers with `signer`. Calls
+/// `dropped` for each connection that is dropped for a newer one.
 pub async fn serve(
     listener: TcpListener,
     tls: Tls,
@@ -104,7 +104,7 @@ pub async fn serve(
         .await;
 }
 
-/// What all connections need.
+/// What every connection needs.
 struct Known {
     tls: Tls,
     signer: Signer,
@@ -120,11 +120,11 @@ async fn serve_connection(stream: TcpStream, known: Arc<Known>, requests: mpsc::
     };
     let connection = stream.get_ref().1;
     if !known.tls.is_agent(connection.peer_certificates()) {
-        return tracing::warn!("a peer came with a certificate that is not an agent's");
+        return tracing::warn!("a peer presented a certificate that is not an agent's");
     }
     let channel = match Channel::of(connection) {
         Ok(channel) => channel,
-        Err(error) => return tracing::warn!("a peer's connection cannot be told from others: {error}"),
+        Err(error) => return tracing::warn!("a peer's connection has no exported keying material: {error}"),
     };
     let (known, channel) = (&known, &channel);
     let service = service_fn(|request| {
@@ -234,7 +234,7 @@ async fn message<T: DeserializeOwned>(
     Ok((read(&body)?, key))
 }
 
-/// What the event loop answers to a request.
+/// Sends a request to the event loop, and makes its answer a response.
 async fn decided<T: Serialize>(
     requests: mpsc::Sender<Request>,
     request: impl FnOnce(oneshot::Sender<Result<T, String>>) -> Request,

@@ -1,6 +1,6 @@
-//! Who speaks: all agents share one TLS key, so each message bears a signature by its sender's own key. It covers the connection's
-//! exported keying material (RFC 9266) and cannot be replayed on another connection. Which key counts for whom is decided by
-//! `machine::instance::heard`.
+//! Signatures of messages: they prove which member sends a message, since all agents share one TLS key. A signature
+//! covers the connection's exported keying material (RFC 9266), so it cannot be replayed on another connection.
+//! `machine::instance::heard` decides which key counts for which member.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,9 +14,10 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 use rustls::ConnectionCommon;
 use x509_parser::prelude::{FromDer, SubjectPublicKeyInfo};
 
-/// The sender's public key (SubjectPublicKeyInfo, DER), a space, and its signature (ECDSA with P-256 and SHA-256, DER); both in base64.
+/// The sender's public key (SubjectPublicKeyInfo, DER), a space, and its signature (ECDSA with P-256 and SHA-256, DER);
+/// both in base64.
 pub(super) const HEADER: HeaderName = HeaderName::from_static("cdb-signature");
-/// The label of the exported keying material, and the beginning of all that is signed.
+/// The label of the exported keying material. Everything that is signed begins with it.
 const CONTEXT: &[u8] = b"EXPORTER-clustereddatabase-peer-v1";
 
 /// A member's key pair.
@@ -37,21 +38,21 @@ impl From<KeyPair> for MemberKey {
 }
 
 impl MemberKey {
-    /// SubjectPublicKeyInfo, DER, base64.
+    /// The public key (SubjectPublicKeyInfo, DER, base64).
     pub fn public(&self) -> &str {
         &self.public
     }
 }
 
-/// The key with which this agent signs, once it is known. It is held in memory: a volume that hangs keeps no message from being signed.
-/// Clones share it.
+/// The key with which this agent signs, once it is known. It is held in memory, so that a hanging volume prevents no
+/// signature. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Signer {
     key: Arc<Mutex<Option<MemberKey>>>,
 }
 
 impl Signer {
-    /// Signs with `key` from now on, or no more.
+    /// Sets the key for signatures; `None`: messages are not signed any more.
     pub fn set(&self, key: Option<MemberKey>) {
         *self.key.lock().unwrap_or_else(PoisonError::into_inner) = key;
     }
@@ -66,23 +67,23 @@ impl Signer {
     }
 }
 
-/// What a peer has said, and the public key whose private half it has proved to have.
+/// A peer's message, and the public key whose private half the peer has proved to have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signed<T> {
-    /// Its words.
+    /// The message.
     pub message: T,
-    /// The key; `None`: it has not signed.
+    /// The key; `None` if the message is not signed.
     pub key: Option<String>,
 }
 
 impl<T> Signed<T> {
-    /// The key, as the machine takes it.
+    /// The key, in the machine's terms.
     pub fn proven(&self) -> Proven<'_> {
         self.key.as_deref()
     }
 }
 
-/// Tells one connection from all others, for both of its ends alone.
+/// Identifies a connection; only its two ends know the value.
 pub(super) struct Channel([u8; 32]);
 
 impl Channel {
@@ -90,12 +91,12 @@ impl Channel {
         connection.export_keying_material([0; 32], CONTEXT, None).map(Self)
     }
 
-    /// What is signed of a request.
+    /// The bytes of a request that are signed.
     pub(super) fn request(&self, method: &str, path: &str, body: &[u8]) -> Vec<u8> {
         self.message(&format!("request {method} {path}\n"), body)
     }
 
-    /// What is signed of the answer to a request for `path`.
+    /// The bytes of the answer to a request for `path` that are signed.
     pub(super) fn reply(&self, path: &str, body: &[u8]) -> Vec<u8> {
         self.message(&format!("reply {path}\n"), body)
     }
@@ -108,7 +109,7 @@ impl Channel {
 /// The key with which `message` is signed; `None` if it is not signed.
 ///
 /// # Errors
-/// When there is a signature that is not one of this message.
+/// Fails if there is a signature and it is not one of this message.
 pub(super) fn verify(headers: &HeaderMap, message: &[u8]) -> Result<Option<String>, &'static str> {
     let Some(value) = headers.get(HEADER) else {
         return Ok(None);

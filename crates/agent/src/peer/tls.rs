@@ -1,7 +1,6 @@
-//! The cluster's certificate, for both ends; read again when its files change.
+//! The cluster's certificate, for client and server. It is read again when its files change.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +10,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::stamp::{Stamp, stamp};
 
 /// The cluster's certificate and authority; clones share them.
 #[derive(Clone, Debug)]
@@ -26,7 +27,7 @@ pub enum TlsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
@@ -49,20 +50,24 @@ struct Shared {
 
 #[derive(Clone, Debug)]
 struct Loaded {
-    stamp: Stamp,
+    stamp: Stamps,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
 }
 
-/// Tells whether a file is still the one that was read: inode, seconds and nanoseconds of its last change, of each.
-type Stamp = [Option<(u64, i64, i64)>; 3];
+/// Identifies the versions of the three files that were read: inode, and seconds and nanoseconds of the last change.
+type Stamps = [Stamp; FILES.len()];
 
 const FILES: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 
 impl Tls {
-    /// Reads `tls.crt`, `tls.key` and `ca.crt` in `directory`. Peers must present a certificate of the authority that is
-    /// valid for `name`, the name that all agents of a database share (`<cluster>-rw.<namespace>.svc`): a member's
+    /// Reads `tls.crt`, `tls.key` and `ca.crt` in `directory`. A peer must present a certificate of the authority that
+    /// is valid for `name`, the name that all agents of a database share (`<cluster>-rw.<namespace>.svc`). A member's
     /// replication certificate is not enough.
+    ///
+    /// # Errors
+    /// Fails with [`TlsError::Read`] if a file cannot be read, and with [`TlsError::Unusable`] if the files or the name
+    /// cannot be used.
     pub fn open(directory: impl Into<PathBuf>, name: &str) -> Result<Self, TlsError> {
         let directory = directory.into();
         let name = ServerName::try_from(name.to_owned())
@@ -77,12 +82,12 @@ impl Tls {
         })
     }
 
-    /// What to accept connections with.
+    /// The configuration for accepting connections.
     pub(super) fn server(&self) -> Arc<ServerConfig> {
         self.current().server
     }
 
-    /// What to connect with.
+    /// The configuration for making connections.
     pub(super) fn client(&self) -> Arc<ClientConfig> {
         self.current().client
     }
@@ -92,7 +97,7 @@ impl Tls {
         self.shared.name.clone()
     }
 
-    /// Whether a client's certificate (already known to be of the authority) is the agents' own.
+    /// True if a client's certificate, which the authority has issued, is the agents' shared one.
     pub(super) fn is_agent(&self, certificates: Option<&[CertificateDer<'_>]>) -> bool {
         let Some(certificate) = certificates.and_then(<[_]>::first) else {
             return false;
@@ -103,7 +108,7 @@ impl Tls {
 
     fn current(&self) -> Loaded {
         let mut loaded = self.shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = stamp(&self.shared.directory);
+        let stamp = stamps(&self.shared.directory);
         if stamp != loaded.stamp {
             match load(&self.shared.directory) {
                 Ok(new) => {
@@ -111,7 +116,7 @@ impl Tls {
                     *loaded = new;
                 }
                 Err(error) => {
-                    tracing::warn!("keep the certificate of before: {error}");
+                    tracing::warn!("the cluster's new certificate cannot be used, the old one stays in use: {error}");
                     loaded.stamp = stamp;
                 }
             }
@@ -121,8 +126,8 @@ impl Tls {
 }
 
 fn load(directory: &Path) -> Result<Loaded, TlsError> {
-    // Before reading: what changes meanwhile is read again the next time.
-    let stamp = stamp(directory);
+    // The versions are noted before the reading: a change meanwhile is then read the next time.
+    let stamp = stamps(directory);
     let [certificates, key, authorities] = FILES.map(|name| {
         let path = directory.join(name);
         fs::read(&path).map_err(|source| TlsError::Read { path, source })
@@ -166,11 +171,8 @@ fn configs(
     Ok((server, client))
 }
 
-fn stamp(directory: &Path) -> Stamp {
-    FILES.map(|name| {
-        let file = fs::metadata(directory.join(name)).ok()?;
-        Some((file.ino(), file.mtime(), file.mtime_nsec()))
-    })
+fn stamps(directory: &Path) -> Stamps {
+    FILES.map(|name| stamp(&directory.join(name)))
 }
 
 fn unusable(directory: &Path) -> impl Fn(String) -> TlsError {

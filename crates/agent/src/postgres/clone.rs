@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use machine::protocol::MemberId;
 
-use super::{Files, PostgresError, Primary, Tools, conninfo};
+use super::{Files, PostgresError, Primary, conninfo};
+use crate::tools::Tools;
 use crate::volume::{Volume, VolumeError};
 
-/// What is copied, and how it is reached.
+/// The source of a copy, and how to reach it.
 #[derive(Clone, Debug)]
 pub struct CloneSource {
-    /// The primary, and who is copying: the slot of that name must exist.
+    /// The primary, and the member that copies; the slot of that member must exist.
     pub primary: Primary,
     /// Certificate, key and authority.
     pub files: Files,
@@ -18,15 +19,18 @@ pub struct CloneSource {
     pub system_id: String,
 }
 
-/// A copy takes as long as it takes: a stuck one ends by its connection's own limits, or is cancelled
-/// when another member is the primary.
+/// A copy has no time limit of its own. A stuck one ends by the limits of its connection, or is cancelled when another
+/// member becomes the primary.
 const NO_LIMIT: Duration = Duration::from_secs(366 * 24 * 3_600);
 /// How often progress is logged.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// Copies the primary with `pg_basebackup` over TLS and through the member's slot into the staging directory, and renames
-/// the copy into place. Dropping the future kills the tool and leaves [`crate::volume::DataState::Unfinished`]. Fails if
-/// there is a PGDATA, if the volume is another member's, and if what was copied is another database.
+/// Copies the primary with `pg_basebackup` over TLS, through the member's slot, into the staging directory, and renames
+/// the copy into place. Dropping the future kills the tool and leaves [`crate::volume::DataState::Unfinished`].
+///
+/// # Errors
+/// Fails with [`VolumeError::Damaged`] if there is a PGDATA already, if the volume belongs to another member, or if the
+/// copy is of another database. Fails with [`PostgresError::Process`] if `pg_basebackup` fails.
 pub async fn clone(tools: &Tools, volume: &Volume, source: &CloneSource) -> Result<(), PostgresError> {
     let member = source.primary.member.clone();
     volume.blocking(move |volume| begin(volume, &member)).await?;
@@ -39,11 +43,11 @@ pub async fn clone(tools: &Tools, volume: &Volume, source: &CloneSource) -> Resu
         "--wal-method=stream",
         "--checkpoint=fast",
         "--no-password",
-        // Nobody reads it, and on the primary it is a temporary file, which `temp_file_limit` may forbid.
+        // The manifest is not used. On the primary it is a temporary file, which `temp_file_limit` may forbid.
         "--no-manifest",
         "--progress",
     ]);
-    // The primary takes a silent receiver for dead after 10 s; its own rhythm is 10 s.
+    // The primary takes a receiver that is silent for 10 s for dead; the default of this interval is 10 s.
     command.args(["--status-interval=1", "--slot", source.primary.member.as_str()]);
     if let Some(wal) = volume.wal_directory() {
         command.arg("--waldir").arg(wal);
@@ -71,7 +75,8 @@ pub async fn clone(tools: &Tools, volume: &Volume, source: &CloneSource) -> Resu
     Ok(volume.blocking(Volume::finish_staging).await?)
 }
 
-/// A copy that streams later under a name that is not this volume's would be acknowledged for another member.
+/// Begins the staging directory, if the volume is this member's. If another member's data streamed later under this
+/// volume's name, its acknowledgements would count for the wrong member.
 fn begin(volume: &Volume, member: &MemberId) -> Result<(), VolumeError> {
     let own = volume.member()?.map(|own| own.id);
     if own.as_ref() != Some(member) {

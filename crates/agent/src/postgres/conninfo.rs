@@ -1,25 +1,26 @@
-//! How a member reaches the primary.
+//! Connection strings with which a member reaches the primary.
 
 use std::path::Path;
 
-use super::config::{Files, Primary};
 use super::quote;
+use super::settings::{Files, Primary};
 
-/// What `postgresql.conf` says of sessions does not reach a member: between two commands its WAL sender is an idle session.
+/// Session limits in `postgresql.conf` must not end a member's stream: between two commands its WAL sender is an idle
+/// session.
 const OPTIONS: &str = "-c idle_session_timeout=0 -c statement_timeout=0";
-/// There is none: libpq would complain about a file of another kind.
+/// A path that does not exist: libpq would complain about a file of another kind.
 const NO_PASSWORDS: &str = "/nonexistent/pgpass";
 
-/// The connection string with which a member streams from `primary`, under its own name, which may acknowledge commits: the
-/// key is the one that a promise takes away. The server is known by the cluster's authority, not by a name: pods are
-/// reached by address, and only agents hold certificates of that authority.
+/// The connection string with which a member streams from `primary`, under its own name, with which it may acknowledge
+/// commits. It uses the copy of the key that a promise removes. The server is checked by the cluster's authority, not
+/// by its name: pods are reached by address, and only agents hold certificates of that authority.
 pub(super) fn streaming(primary: &Primary, files: &Files) -> String {
     let name = primary.member.as_str();
     join(&[("application_name", name)], primary, files, &files.credential)
 }
 
-/// The connection string of a tool that works for the member. Its name, `tool` before the member's, is none that may
-/// acknowledge commits: `pg_basebackup` reports what it has written of the WAL as flushed.
+/// The connection string of a tool that works for the member. Its name, `tool` before the member's, may not acknowledge
+/// commits: `pg_basebackup` reports WAL that it has only written as flushed.
 pub(super) fn tool(tool: &str, database: Option<&str>, primary: &Primary, files: &Files) -> String {
     let name = format!("{tool}-{}", primary.member);
     let mut first = vec![("application_name", name.as_str())];

@@ -1,4 +1,4 @@
-//! Who may connect: `pg_hba.conf` and `pg_ident.conf`. First match decides.
+//! The rules for connections: `pg_hba.conf` and `pg_ident.conf`. PostgreSQL applies the first rule that matches.
 
 use super::{MEMBERS_ROLE, quote};
 
@@ -9,13 +9,15 @@ pub(super) const REWIND_DATABASE: &str = "postgres";
 
 /// `pg_hba.conf`.
 ///
-/// The superuser comes through the socket alone, and only as the user that the server runs as. A member comes with a
-/// certificate whose common name is its own role, to replicate and to rewind. Everybody else comes with a password over
-/// TLS, if the server is `open`.
-pub(super) fn pg_hba(open: bool) -> String {
+/// - The superuser connects only through the socket, and only as the system user that the server runs as; so does `pg_basebackup`.
+/// - A member connects with a certificate whose common name is its own role, to replicate and to rewind.
+/// - Everybody else connects as the user's own lines say, or with a password over TLS; nobody does if there are none, since the
+///   server is closed.
+pub(super) fn pg_hba(users: Option<Vec<&str>>) -> String {
     let members = format!("+{MEMBERS_ROLE}");
-    let mut rules = vec![
+    let rules = [
         ["local", "all", "postgres", "", "peer map=cdb"],
+        ["local", "replication", "postgres", "", "peer map=cdb"],
         ["local", "all", "all", "", "reject"],
         ["local", "replication", "all", "", "reject"],
         ["hostssl", "replication", &members, "all", "cert"],
@@ -24,19 +26,20 @@ pub(super) fn pg_hba(open: bool) -> String {
         ["host", "all", "postgres", "all", "reject"],
         ["host", "all", &members, "all", "reject"],
     ];
-    if open {
-        rules.push(["hostssl", "all", "all", "all", "scram-sha-256"]);
-    }
-    rules.push(["host", "all", "all", "all", "reject"]);
+    let columns = |[kind, database, user, address, method]: [&str; 5]| {
+        let line = format!("{kind:<8} {database:<12} {user:<14} {address:<4} {method}");
+        line.trim_end().to_owned() + "\n"
+    };
     let mut text = HEADER.to_owned();
-    for [kind, database, user, address, method] in rules {
-        text.push_str(format!("{kind:<8} {database:<12} {user:<14} {address:<4} {method}").trim_end());
-        text.push('\n');
+    text.extend(rules.map(columns));
+    if let Some(users) = users {
+        text.extend(users.into_iter().flat_map(|line| [line, "\n"]));
+        text.push_str(&columns(["hostssl", "all", "all", "all", "scram-sha-256"]));
     }
-    text
+    text + &columns(["host", "all", "all", "all", "reject"])
 }
 
-/// `pg_hba.conf` of a server that nobody but the agent may reach.
+/// `pg_hba.conf` of a server that only the agent may reach.
 pub(super) fn private_hba() -> String {
     format!("{HEADER}local all postgres peer map=cdb\n")
 }

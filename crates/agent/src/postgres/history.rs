@@ -1,9 +1,9 @@
-//! Timeline history files (`pg_wal/<timeline>.history`), and stubs in their place.
+//! Timeline history files (`pg_wal/<timeline>.history`), and stubs that stand in for missing ones.
 //!
-//! PostgreSQL takes as its new timeline the first number without a history file, and a standby asks its primary for the
-//! history file of every number up to the primary's: a gap would stop it. A stub, which names no ancestor, fills gaps: nobody
-//! follows it, since no timeline is its ancestor. A stub above all real timelines is left only for the time of a promotion:
-//! a start would take its number for the newest timeline.
+//! A promotion takes as its new timeline the first number without a history file. A standby asks its primary for the
+//! history file of every number up to the primary's; a gap would stop it. A stub, which names no ancestor, fills a gap:
+//! nobody follows it, since no timeline descends from it. A stub above all real timelines exists only during a
+//! promotion: a start would take its number for the newest timeline.
 
 use std::fs;
 use std::io;
@@ -11,27 +11,12 @@ use std::path::Path;
 
 use machine::protocol::{Fork, Lsn, Timeline, UNUSED};
 
-use crate::volume::{sync_parent, write_atomically};
+use crate::volume::{forks, sync_parent, write_atomically};
 
 /// The first line of a stub. PostgreSQL skips comments in history files.
 const STUB: &str = "# No such timeline: its number was reserved and not used, or its history is not known here.\n";
 
-/// The ancestors in a history file, oldest first.
-pub(crate) fn forks(text: &str) -> Result<Vec<Fork>, String> {
-    let lines = text.lines().map(str::trim);
-    let entries = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let fork = |line: &str| {
-        let mut words = line.split_whitespace();
-        let timeline = Timeline::new(words.next()?.parse().ok()?).ok()?;
-        let end = words.next()?.parse().ok()?;
-        Some(Fork { timeline, end })
-    };
-    entries
-        .map(|line| fork(line).ok_or_else(|| format!("a history file has the line {line:?}")))
-        .collect()
-}
-
-/// The timelines that have a history file here.
+/// The timelines that have a history file in this `pg_wal`.
 #[derive(Debug, Default)]
 struct Histories {
     real: Vec<u32>,
@@ -44,7 +29,10 @@ impl Histories {
     }
 }
 
-/// Before a start: stubs in every gap below the newest timeline that is known here, and none above it.
+/// Called before a start: makes stubs in every gap below the newest known timeline, and removes those above it.
+///
+/// # Errors
+/// Fails if a file cannot be read, written or removed.
 pub(super) fn repair(wal: &Path) -> io::Result<()> {
     let found = list(wal)?;
     let top = found.real.iter().copied().max().unwrap_or_default();
@@ -54,8 +42,11 @@ pub(super) fn repair(wal: &Path) -> io::Result<()> {
     fill(wal, &found, 2..top)
 }
 
-/// Before a promotion: makes PostgreSQL pick `wanted`. Fails if it is taken, or so high that no election has led to it: each number in
-/// between would get a file.
+/// Called before a promotion: makes PostgreSQL pick the timeline `wanted`.
+///
+/// # Errors
+/// Fails if `wanted` or a later timeline is known already. Fails, too, if it is so high that no election can have led
+/// to it, since each number in between would get a file. Also fails if a file cannot be read, written or removed.
 pub(super) fn reserve(wal: &Path, wanted: Timeline) -> io::Result<()> {
     let found = list(wal)?;
     let newest = found.real.iter().copied().max().unwrap_or(1);
@@ -77,7 +68,11 @@ pub(super) fn reserve(wal: &Path, wanted: Timeline) -> io::Result<()> {
     fill(wal, &found, 2..wanted.0)
 }
 
-/// The timelines whose ancestors are known here, and those, oldest first. A file that is not understood is passed over.
+/// The timelines with known ancestors, and these ancestors, oldest first. A history file that is not understood is
+/// skipped.
+///
+/// # Errors
+/// Fails if a file cannot be read.
 pub(super) fn known(wal: &Path) -> io::Result<Vec<(Timeline, Vec<Fork>)>> {
     let mut timelines = list(wal)?.real;
     timelines.sort_unstable();
@@ -91,7 +86,10 @@ pub(super) fn known(wal: &Path) -> io::Result<Vec<(Timeline, Vec<Fork>)>> {
     Ok(known)
 }
 
-/// Removes the history of `timeline`, if it is the newest. It is fetched again from a primary that has it.
+/// Removes the history of `timeline`, if it is the newest. PostgreSQL fetches it again from a primary that has it.
+///
+/// # Errors
+/// Fails if a file cannot be read, written or removed.
 pub(super) fn forget(wal: &Path, timeline: Timeline) -> io::Result<()> {
     if list(wal)?.real.iter().max() == Some(&timeline.0) {
         fs::remove_file(file(wal, timeline.0))?;
@@ -100,8 +98,12 @@ pub(super) fn forget(wal: &Path, timeline: Timeline) -> io::Result<()> {
     Ok(())
 }
 
-/// Before a standby starts, whose data comes from these `points` (of the last checkpoint, and of the minimum recovery end): removes the
-/// histories of later timelines to which one of them does not belong. PostgreSQL would choose the newest, and end at each start.
+/// Called before a standby starts whose data comes from these `points` (the last checkpoint, and the minimum recovery
+/// end). Removes the histories of later timelines to which one of the points does not belong: PostgreSQL would choose
+/// the newest timeline, and end at each start. Returns the removed timelines.
+///
+/// # Errors
+/// Fails if a file cannot be read, written or removed.
 pub(super) fn forget_foreign(wal: &Path, points: &[(Timeline, Lsn)]) -> io::Result<Vec<Timeline>> {
     let passes = |forks: &[Fork], (timeline, lsn): (Timeline, Lsn)| {
         forks.iter().any(|fork| fork.timeline == timeline && lsn <= fork.end)
@@ -160,23 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn ancestors_are_read() {
-        let text = "1\t0/3000000\tno recovery target specified\n\n# remark\n2\t16/B374D848\t\n";
-        let fork = |timeline, end| Fork {
-            timeline: Timeline(timeline),
-            end: Lsn(end),
-        };
-        assert_eq!(forks(text), Ok(vec![fork(1, 0x300_0000), fork(2, 0x16_B374_D848)]));
+    fn a_stub_names_no_ancestor() {
         assert_eq!(forks(STUB), Ok(vec![]));
-        for wrong in [
-            "1\tsomewhere\n",
-            "-1\t0/1\n",
-            "2147483648\t0/1\n",
-            "4294967296\t0/1\n",
-            "1\n",
-        ] {
-            assert!(forks(wrong).is_err(), "{wrong}");
-        }
     }
 
     #[test]
@@ -204,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeline_to_which_no_election_led_is_refused_before_anything_is_written() {
+    fn a_timeline_too_high_for_any_election_is_refused_before_anything_is_written() {
         let scratch = Scratch::new();
         let wal = scratch.0.join("wal");
         for wanted in [UNUSED + 3, 4_000_000_000, u32::MAX] {

@@ -1,4 +1,4 @@
-//! The members' replication roles and slots, on the primary; and the application's password.
+//! The members' replication roles and slots on the primary, and the application's password.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use tokio_postgres::{Client, Error};
 use super::quote::{identifier, literal};
 use super::{MEMBERS_ROLE, Sql, SqlError, Verifier, blocking};
 
-/// Drops a slot that is not in use.
+/// Drops a slot unless it is in use.
 const DROP_SLOT: &str = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
     WHERE slot_name = $1 AND slot_type = 'physical' AND NOT active";
 
-/// A member that may clone and stream: its role and slot exist.
+/// A member that may clone and stream, because its role and slot exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standby {
     /// The member.
@@ -23,8 +23,11 @@ pub struct Standby {
 }
 
 impl Sql {
-    /// Makes a member's replication role and its slot, which keeps WAL from now on. Harmless if they exist; a slot whose
-    /// WAL is lost is made anew if unused.
+    /// Makes a member's replication role and its slot, which keeps WAL from now on. Does nothing if they exist. An
+    /// unused slot whose WAL is lost is dropped and made again.
+    ///
+    /// # Errors
+    /// As [`Sql::run`].
     pub async fn ensure_member(&mut self, member: &MemberId) -> Result<Standby, SqlError> {
         let reserved = self
             .run(async |client| {
@@ -39,7 +42,10 @@ impl Sql {
         })
     }
 
-    /// Makes the slots of `members`, also on a standby; harmless if they exist.
+    /// Makes the slots of `members`, also on a standby. Does nothing for slots that exist.
+    ///
+    /// # Errors
+    /// As [`Sql::run`].
     pub(super) async fn ensure_slots(&mut self, members: &BTreeSet<MemberId>) -> Result<(), SqlError> {
         self.run(async |client| {
             for member in members {
@@ -50,7 +56,11 @@ impl Sql {
         .await
     }
 
-    /// Drops the slots of members other than `wanted`; of those in use ends the streams instead, and returns how many there are.
+    /// Drops the slots of members other than `wanted`. If such a slot is in use, ends its stream instead. Returns how
+    /// many were in use.
+    ///
+    /// # Errors
+    /// As [`Sql::run`].
     pub(super) async fn drop_slots_except(&mut self, wanted: &BTreeSet<MemberId>) -> Result<usize, SqlError> {
         const SLOTS: &str = "SELECT slot_name::text, active_pid FROM pg_replication_slots WHERE slot_type = 'physical'";
         const END: &str = "SELECT pg_terminate_backend($1)";
@@ -73,8 +83,12 @@ impl Sql {
         .await
     }
 
-    /// Drops slots of members other than `wanted`, on a primary with their roles, and returns whose were dropped. Those in use
-    /// stay: that is an error, once the others are dropped.
+    /// Drops the slots of members other than `wanted`, and on a primary their roles. Returns the members whose slots
+    /// were dropped.
+    ///
+    /// # Errors
+    /// Fails with [`SqlError::Refused`] if some of the slots are in use; the others are dropped all the same. Else as
+    /// [`Sql::run`].
     pub async fn drop_members_except(&mut self, wanted: &BTreeSet<MemberId>) -> Result<Vec<MemberId>, SqlError> {
         let (dropped, used) = self
             .run(async |client| {
@@ -96,7 +110,12 @@ impl Sql {
         )))
     }
 
-    /// Sets the password of `role` unless its stored verifier is already one of `password`; `true` if it was changed.
+    /// Sets the password of `role`, unless its stored verifier already matches `password`. Returns `true` if it was
+    /// changed.
+    ///
+    /// # Errors
+    /// Fails with [`SqlError::Refused`] if the role does not exist or the password cannot be used. Else as
+    /// [`Sql::run`].
     pub async fn ensure_password(&mut self, role: &str, password: &str) -> Result<bool, SqlError> {
         const QUERY: &str = "SELECT rolpassword FROM pg_authid WHERE rolname = $1";
         let row = self
@@ -105,7 +124,7 @@ impl Sql {
         let row = row.ok_or_else(|| SqlError::Refused(format!("role {role:?} does not exist")))?;
         let stored: Option<String> = row.try_get(0).map_err(|error| SqlError::Broken(error.to_string()))?;
         let password = password.to_owned();
-        // A worker that computes would hold up all other tasks.
+        // The computation would hold up all other tasks of this thread.
         let verifier = blocking(move || {
             let stored = stored.as_deref().and_then(Verifier::parse);
             let differs = stored.is_none_or(|stored| !stored.matches(&password));
@@ -118,7 +137,10 @@ impl Sql {
         Ok(true)
     }
 
-    /// Sets the password of `role` by its verifier, which no log shows.
+    /// Sets the password of `role` by its verifier. PostgreSQL does not log the statement.
+    ///
+    /// # Errors
+    /// As [`Sql::run`].
     pub async fn set_verifier(&mut self, role: &str, verifier: &Verifier) -> Result<(), SqlError> {
         let (role, verifier) = (identifier(role), literal(verifier.as_str()));
         let statement = format!("{SILENTLY}; ALTER ROLE {role} PASSWORD {verifier}; COMMIT");
@@ -130,7 +152,7 @@ impl Sql {
 pub(super) const SILENTLY: &str = "BEGIN; SET LOCAL log_statement = 'none'; SET LOCAL log_min_duration_statement = -1; \
      SET LOCAL log_min_duration_sample = -1; SET LOCAL log_duration = off; SET LOCAL log_min_error_statement = 'panic'";
 
-/// Runs statements that begin with [`SILENTLY`]; none of them is done if one fails.
+/// Runs statements that begin with [`SILENTLY`]; if one fails, none takes effect.
 pub(super) async fn silently(client: &Client, statements: &str) -> Result<(), Error> {
     let done = client.batch_execute(statements).await;
     if done.is_err() {
@@ -168,7 +190,7 @@ async fn ensure_role(client: &Client, name: &str) -> Result<(), Error> {
     client.batch_execute(&statements.join("; ")).await
 }
 
-/// Lets the members call what `pg_rewind` calls, in the database that it connects to.
+/// Lets the members call the functions that `pg_rewind` calls, in the database that it connects to.
 async fn ensure_rewind(client: &Client) -> Result<(), Error> {
     const MISSING: &str = "SELECT f FROM unnest($1::text[]) f WHERE NOT has_function_privilege($2, f, 'EXECUTE')";
     const FUNCTIONS: [&str; 4] = [
@@ -190,7 +212,7 @@ async fn ensure_rewind(client: &Client) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the slot; `true` if it keeps WAL.
+/// Makes the slot. Returns `true` if it keeps WAL.
 async fn ensure_slot(client: &Client, name: &str) -> Result<bool, Error> {
     const LOST: &str = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
         WHERE slot_name = $1 AND slot_type = 'physical' AND wal_status = 'lost' AND NOT active";
@@ -205,7 +227,7 @@ async fn ensure_slot(client: &Client, name: &str) -> Result<bool, Error> {
     row.map_or(Ok(false), |row| Ok(row.try_get::<_, Option<bool>>(0)?.unwrap_or(false)))
 }
 
-/// Members that have a slot, or on a primary a role, and are not wanted.
+/// Members that have a slot, or on a primary a role, and that are not wanted.
 async fn former_members(client: &Client, wanted: &BTreeSet<MemberId>) -> Result<Vec<MemberId>, Error> {
     const QUERY: &str = "SELECT slot_name::text FROM pg_replication_slots WHERE slot_type = 'physical'
         UNION SELECT r.rolname::text FROM pg_auth_members m
@@ -213,12 +235,12 @@ async fn former_members(client: &Client, wanted: &BTreeSet<MemberId>) -> Result<
          WHERE g.rolname = $1 AND NOT pg_is_in_recovery()";
     let rows = client.query_typed(QUERY, &[(&MEMBERS_ROLE, Type::TEXT)]).await?;
     let names: Vec<String> = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
-    // Slots with other names are the user's.
+    // Slots with other names belong to users.
     let members = names.iter().filter_map(|name| MemberId::parse(name));
     Ok(members.filter(|member| !wanted.contains(member)).collect())
 }
 
-/// Drops a member's slot, and on a primary its role, unless somebody uses them.
+/// Drops a member's slot, and on a primary its role. Returns `false`, and drops nothing, if either is in use.
 async fn drop_member(client: &Client, member: &MemberId) -> Result<bool, Error> {
     const USED: &str = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)
         OR EXISTS (SELECT FROM pg_stat_activity WHERE usename = $1), pg_is_in_recovery()";
@@ -237,7 +259,7 @@ async fn drop_member(client: &Client, member: &MemberId) -> Result<bool, Error> 
         .await
     {
         Ok(()) => {}
-        // Somebody gave it things to own; without the slot it does no harm.
+        // A user gave objects to the role; without the slot the role does no harm.
         Err(error) if error.as_db_error().is_some() => tracing::warn!("drop role {name}: {error}"),
         Err(error) => return Err(error),
     }

@@ -1,4 +1,4 @@
-//! PostgreSQL: its configuration, its processes, its tools, and what is asked of it in SQL.
+//! PostgreSQL: its configuration, its processes, and the agent's questions and changes in SQL.
 
 mod clone;
 mod config;
@@ -8,36 +8,38 @@ mod history;
 mod initdb;
 mod members;
 mod password;
+mod private;
 mod promote;
 mod quote;
 mod receive;
+mod recovery;
 mod reload;
 mod rewind;
 mod server;
+mod settings;
 mod sql;
 mod status;
 mod sync;
-mod tools;
 mod torn;
 mod values;
 
 pub use clone::{CloneSource, clone};
-pub use config::{Config, Files, Following, Primary, Role, Settings, SettingsError};
-pub(crate) use history::forks;
+pub use config::{Config, Following};
 pub use initdb::{InitdbRequest, initdb};
 pub use members::Standby;
 pub use password::{Verifier, VerifierError};
 pub use promote::{Promoted, promote};
 pub use receive::{promise, stop_receiving};
+pub use recovery::{Progress, Recovered, RecoveryError, RecoveryRequest, fetch_wal, recover};
 pub use reload::{Reload, reload};
 pub use rewind::rewind;
 pub use server::{Server, StartError, StopMode, processes_on};
+pub use settings::{Files, Primary, Role, Settings, SettingsError};
 pub use sql::{Sql, SqlError};
 pub use status::{Receiver, Sender, Slot, Status};
 pub use sync::{open, set_sync};
-pub use tools::{Tools, ToolsError};
 
-/// The role of which every member's replication role is a member; `pg_hba.conf` admits those, by certificate.
+/// The role that contains every member's replication role. `pg_hba.conf` admits its members by certificate.
 pub const MEMBERS_ROLE: &str = "cdb_members";
 
 /// Why a database could not be made, cloned or configured.
@@ -55,43 +57,43 @@ pub enum PostgresError {
     /// PostgreSQL could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// PostgreSQL refused a statement; PostgreSQL's own words.
+    /// PostgreSQL refused a statement.
     #[error("{action}: {message}")]
     Statement {
-        /// What was tried.
+        /// What the agent tried.
         action: String,
-        /// PostgreSQL's words.
+        /// PostgreSQL's message.
         message: String,
     },
-    /// PostgreSQL did not answer, or refused.
+    /// PostgreSQL did not answer a question, or refused it.
     #[error("{action}")]
     Sql {
-        /// What was tried.
+        /// What the agent tried.
         action: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: SqlError,
     },
-    /// Something did not come about in time, or came about otherwise.
+    /// An effect could not be proven: it did not happen in time, or another one happened.
     #[error("{0}")]
     Unproven(String),
     /// A file operation failed.
     #[error("{action}")]
     File {
-        /// What was tried.
+        /// What the agent tried.
         action: String,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
 }
 
-/// Wraps PostgreSQL's silence or refusal.
+/// Makes a [`PostgresError`] of an [`SqlError`].
 fn sql_failed(action: &'static str) -> impl FnOnce(SqlError) -> PostgresError {
     move |source| PostgresError::Sql { action, source }
 }
 
-/// Runs file operations where they may block.
+/// Runs `work` on a thread that may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let done = tokio::task::spawn_blocking(work).await;
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))

@@ -1,4 +1,5 @@
-//! SCRAM-SHA-256 verifiers: a password never reaches PostgreSQL, its log or its statistics.
+//! SCRAM-SHA-256 verifiers. The agent sends PostgreSQL only verifiers, so that a password never reaches PostgreSQL, its
+//! log or its statistics.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -35,18 +36,22 @@ impl std::fmt::Debug for Verifier {
 }
 
 const METHOD: &str = "SCRAM-SHA-256";
-/// PostgreSQL's own number (`SCRAM_SHA_256_DEFAULT_ITERATIONS`).
+/// PostgreSQL's default number of iterations (`SCRAM_SHA_256_DEFAULT_ITERATIONS`).
 const ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(4_095);
-/// More than anybody sets (`scram_iterations`), and a moment's work: what a role has stored for itself may ask for hours.
+/// The most iterations that are computed. It is more than anybody sets (`scram_iterations`), and still takes only a
+/// moment; a verifier that a role has stored for itself may ask for hours.
 const MOST_ITERATIONS: NonZeroU32 = NonZeroU32::MIN.saturating_add(99_999);
-/// PostgreSQL's own length of a salt.
+/// The length of PostgreSQL's salts, in bytes.
 const SALT: usize = 16;
 /// Bytes of a SHA-256 hash.
 const HASH: usize = digest::SHA256_OUTPUT_LEN;
 
 impl Verifier {
-    /// A verifier with a fresh salt. Text that already is a SCRAM-SHA-256 verifier is taken as it is, as PostgreSQL
-    /// does.
+    /// A verifier with a fresh salt. A `password` that already is a SCRAM-SHA-256 verifier is taken as it is;
+    /// PostgreSQL does the same.
+    ///
+    /// # Errors
+    /// Fails if the password is empty or holds a NUL character, or if the kernel gives no random numbers.
     pub fn of(password: &str) -> Result<Self, VerifierError> {
         if password.is_empty() {
             return Err(VerifierError::Empty);
@@ -64,13 +69,14 @@ impl Verifier {
         Ok(Parts::derive(password, &salt, ITERATIONS).verifier())
     }
 
-    /// Reads a stored one.
+    /// Parses a stored verifier.
     pub fn parse(text: &str) -> Option<Self> {
         Parts::parse(text).map(|_| Self { text: text.to_owned() })
     }
 
-    /// It is one of `password` (or the very text), as PostgreSQL or [`Verifier::of`] makes them. A role may store any verifier for
-    /// itself: one that would take more than a moment to check matches nothing. Still some milliseconds' work.
+    /// True if this is a verifier of `password` (or the same text), as PostgreSQL or [`Verifier::of`] makes them. It
+    /// takes some milliseconds. A role may store any verifier for itself; one that would take long to check matches
+    /// nothing.
     pub fn matches(&self, password: &str) -> bool {
         if self.text == password {
             return true;
@@ -82,7 +88,7 @@ impl Verifier {
         own.stored == theirs.stored && own.server == theirs.server
     }
 
-    /// As PostgreSQL stores it.
+    /// The verifier as PostgreSQL stores it.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -1,12 +1,18 @@
 //! Promoting a standby to a reserved timeline (protocol.md rules 13, 14).
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use machine::instance::steps::{OutOfOrder, PROMOTION, PromotionStep, Walk};
 use machine::protocol::{Fork, Lsn, MemberId, Timeline};
+use tokio::sync::Mutex;
 use tokio_postgres::types::Type;
 
-use super::reload::{have_read, write};
+use super::reload::{Loaded, have_read, write};
 use super::server::file;
 use super::{
     Config, PostgresError, Server, Sql, SqlError, StartError, Status, StopMode, blocking, history, sql_failed,
@@ -36,12 +42,17 @@ const SESSIONS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest time for the checkpoint after it, for which nobody waits.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(3_600);
 
-/// Promotes the running standby to `timeline`. `config` is that of a primary with `rule`, closed to applications. In this
-/// order: lets all WAL be replayed, at the price of sessions that hold it up; leaves recovery (see [`leave_recovery`]), and beside
-/// that makes the slots of `members`, and drops all others'. A checkpoint follows in the background.
+/// Promotes the running standby to `timeline`, by the steps of [`PROMOTION`]. `config` is that of a primary with the
+/// synchronous rule, closed to applications. A checkpoint follows in the background.
 ///
-/// An error before the promotion is asked for leaves a standby with a primary's configuration, which has to be configured anew.
+/// # Errors
+/// Fails with the first step that fails. What runs beside that step ends first, and no other step begins. An error
+/// before the promotion is asked for leaves a standby with a primary's configuration, which has to be configured anew.
 /// After that an error, or dropping this future, stops the server at once.
+///
+/// # Errors
+/// Fails if the server is no standby, or a step before the promotion fails or takes too long. Fails with
+/// [`PostgresError::Unproven`] if PostgreSQL does not end its recovery on `timeline`.
 pub async fn promote(
     volume: &Volume,
     server: &Server,
@@ -51,79 +62,159 @@ pub async fn promote(
     members: &BTreeSet<MemberId>,
     allowed: impl Fn() -> bool,
 ) -> Result<Promoted, PostgresError> {
-    let before = status(sql).await?;
-    if !before.in_recovery || before.position.timeline >= timeline {
-        return Err(PostgresError::Unproven(format!(
-            "no promotion to timeline {}: the server {} on timeline {}",
-            timeline.0,
-            if before.in_recovery { "recovers" } else { "writes" },
-            before.position.timeline.0
-        )));
-    }
-    if !before.replayed_all {
-        await_replay(sql, members).await?;
-    }
-    let mut beside = sql.another();
-    // Some flushes each: as long as all that has to come before the promotion.
-    let slots = keep_slots(&mut beside, members);
-    let promotion = leave_recovery(volume, server, sql, config, timeline, members, allowed);
-    let (slots, promoted) = tokio::join!(slots, promotion);
-    let (promoted, mut stop) = promoted?;
-    slots?;
-    stop.0 = None;
+    let mut promotion = Promotion {
+        volume,
+        server,
+        beside: Mutex::new(sql.another()),
+        sql: Mutex::new(sql),
+        config,
+        timeline,
+        members,
+        allowed,
+        found: OnceLock::new(),
+        loaded: OnceLock::new(),
+        after: OnceLock::new(),
+        stop: StopUnlessProven {
+            server,
+            is_armed: AtomicBool::new(false),
+        },
+    };
+    promotion.walk().await?;
+    let after = promotion.after.take().ok_or_else(too_early)?;
+    *promotion.stop.is_armed.get_mut() = false;
+    drop(promotion);
     checkpoint_later(sql);
-    Ok(promoted)
+    Ok(Promoted {
+        timeline,
+        at: after.history.last().map_or(after.position.lsn, |fork| fork.end),
+        history: after.history,
+    })
 }
 
-/// Notes the promotion on the volume (meanwhile writes `config`, and lays stubs so that PostgreSQL picks `timeline`); has `config`
-/// read, and proves it; ends the sessions of applications; asks `allowed` for the last time; promotes; reads the timeline back. The
-/// server stops if what comes with the answer is dropped.
-async fn leave_recovery<'a>(
-    volume: &Volume,
+/// A promotion that is under way.
+struct Promotion<'a, F> {
+    volume: &'a Volume,
     server: &'a Server,
-    sql: &mut Sql,
-    config: &Config,
+    sql: Mutex<&'a mut Sql>,
+    /// For the step that runs beside the others.
+    beside: Mutex<Sql>,
+    config: &'a Config,
     timeline: Timeline,
-    members: &BTreeSet<MemberId>,
-    allowed: impl Fn() -> bool,
-) -> Result<(Promoted, StopUnlessProven<'a>), PostgresError> {
-    // Nobody reads the configuration before the note is on disk.
-    let noting = volume.blocking(move |volume| volume.record_promoting(timeline));
-    let wal = volume.pgdata().join("pg_wal");
-    let reserving = blocking(move || history::reserve(&wal, timeline));
-    let (noted, before, reserved) = tokio::join!(noting, write(volume, sql, config), reserving);
-    noted?;
-    reserved.map_err(file("reserve the timeline"))?;
-    have_read(server, sql, config, &before?).await?;
-    end_sessions(sql, members).await?;
-    if !allowed() {
-        return Err(StartError::CalledOff.into());
+    members: &'a BTreeSet<MemberId>,
+    allowed: F,
+    /// The server, before anything was done.
+    found: OnceLock<Status>,
+    /// The settings that the server used before it was told to read the files.
+    loaded: OnceLock<Loaded>,
+    /// The server, after it has left recovery.
+    after: OnceLock<Status>,
+    stop: StopUnlessProven<'a>,
+}
+
+impl<F: Fn() -> bool> Promotion<'_, F> {
+    /// Carries out the steps, each as soon as those before it have ended.
+    async fn walk(&self) -> Result<(), PostgresError> {
+        let mut walk = Walk::new(PROMOTION);
+        let mut running = FuturesUnordered::new();
+        let mut failed = None;
+        loop {
+            while failed.is_none()
+                && let Some(step) = walk.begin_next()
+            {
+                running.push(async move { (step, self.carry_out(step).await) });
+            }
+            let Some((step, result)) = running.next().await else {
+                return failed.map_or(Ok(()), Err);
+            };
+            let ended = result.and_then(|()| walk.end(step).map_err(|error| unproven(&error)));
+            failed = failed.or(ended.err());
+        }
     }
-    let stop = StopUnlessProven(Some(server));
-    ask(sql).await?;
-    let after = await_end_of_recovery(sql).await?;
-    if after.position.timeline != timeline {
-        return Err(PostgresError::Unproven(format!(
-            "PostgreSQL was promoted to timeline {} instead of {}, and is stopped",
-            after.position.timeline.0, timeline.0
-        )));
+
+    async fn carry_out(&self, step: PromotionStep) -> Result<(), PostgresError> {
+        let timeline = self.timeline;
+        match step {
+            PromotionStep::CheckStandby => self.check_standby().await,
+            PromotionStep::AwaitReplay if self.found.get().ok_or_else(too_early)?.replayed_all => Ok(()),
+            PromotionStep::AwaitReplay => await_replay(*self.sql.lock().await, self.members).await,
+            PromotionStep::KeepSlots => keep_slots(&mut *self.beside.lock().await, self.members).await,
+            PromotionStep::Note => {
+                let noting = self.volume.blocking(move |volume| volume.record_promoting(timeline));
+                noting.await.map(|_| ()).map_err(PostgresError::from)
+            }
+            PromotionStep::WriteConfiguration => {
+                let loaded = write(self.volume, *self.sql.lock().await, self.config).await?;
+                self.loaded.set(loaded).map_err(|_| too_early())
+            }
+            PromotionStep::ReserveTimeline => {
+                let wal = self.volume.pgdata().join("pg_wal");
+                let reserved = blocking(move || history::reserve(&wal, timeline)).await;
+                reserved.map_err(file("reserve the timeline"))
+            }
+            PromotionStep::ProveConfiguration => {
+                let loaded = self.loaded.get().ok_or_else(too_early)?;
+                have_read(self.server, *self.sql.lock().await, self.config, loaded).await
+            }
+            PromotionStep::EndSessions => end_sessions(*self.sql.lock().await, self.members).await,
+            PromotionStep::CheckLease => match (self.allowed)() {
+                true => Ok(()),
+                false => Err(StartError::CalledOff.into()),
+            },
+            PromotionStep::Promote => {
+                let mut sql = self.sql.lock().await;
+                self.stop.is_armed.store(true, Ordering::SeqCst);
+                ask(*sql).await?;
+                let after = await_end_of_recovery(*sql).await?;
+                self.after.set(after).map_err(|_| too_early())
+            }
+            PromotionStep::CheckTimeline => self.check_timeline(),
+        }
     }
-    let at = after.history.last().map_or(after.position.lsn, |fork| fork.end);
-    let promoted = Promoted {
-        timeline,
-        at,
-        history: after.history,
-    };
-    Ok((promoted, stop))
+
+    async fn check_standby(&self) -> Result<(), PostgresError> {
+        let found = status(*self.sql.lock().await).await?;
+        if !found.in_recovery || found.position.timeline >= self.timeline {
+            return Err(PostgresError::Unproven(format!(
+                "no promotion to timeline {}: the server {} on timeline {}",
+                self.timeline.0,
+                if found.in_recovery { "recovers" } else { "writes" },
+                found.position.timeline.0
+            )));
+        }
+        self.found.set(found).map_err(|_| too_early())
+    }
+
+    fn check_timeline(&self) -> Result<(), PostgresError> {
+        let promoted = self.after.get().ok_or_else(too_early)?.position.timeline;
+        if promoted != self.timeline {
+            return Err(PostgresError::Unproven(format!(
+                "PostgreSQL was promoted to timeline {} instead of {}, and is stopped",
+                promoted.0, self.timeline.0
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn too_early() -> PostgresError {
+    PostgresError::Unproven("a step of the promotion began before its time".to_owned())
+}
+
+fn unproven(error: &OutOfOrder<PromotionStep>) -> PostgresError {
+    PostgresError::Unproven(error.to_string())
 }
 
 /// Stops a server that may write on a timeline that nobody has checked.
-struct StopUnlessProven<'a>(Option<&'a Server>);
+struct StopUnlessProven<'a> {
+    server: &'a Server,
+    /// The promotion may have been asked for.
+    is_armed: AtomicBool,
+}
 
 impl Drop for StopUnlessProven<'_> {
     fn drop(&mut self) {
-        if let Some(server) = self.0
-            && let Err(error) = server.stop(StopMode::Immediate)
+        if self.is_armed.load(Ordering::SeqCst)
+            && let Err(error) = self.server.stop(StopMode::Immediate)
         {
             tracing::error!("stop a server whose promotion is not proven: {error}");
         }

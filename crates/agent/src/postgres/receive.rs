@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use machine::instance::Promise;
+use machine::instance::steps::{PROMISE, PromiseStep};
 use machine::protocol::Epoch;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -21,30 +22,50 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often it is looked for.
 const LOOK_AGAIN: Duration = Duration::from_millis(3);
 
-/// Promises durably to receive nothing from an epoch below `epoch`: persists that, takes away the credential of the WAL
-/// receiver, and ends the WAL receiver. When this returns, nothing is received any more, and nothing will be before
-/// [`Volume::follow`]. Works without a server, too. Last it empties `primary_conninfo`, so that PostgreSQL does not go on
-/// trying. Returns what is promised now; an error means that it may still receive, even if the epoch is persisted.
+/// Promises durably to receive nothing from an epoch below `epoch`, by the steps of [`PROMISE`]. When this returns, nothing
+/// is received any more, and nothing will be before [`Volume::follow`]. Works without a server, too. Returns what is
+/// promised now; after an error the server may still receive, even if the epoch is persisted.
+///
+/// # Errors
+/// Fails if the volume cannot be written, or the WAL receiver does not end in time. This member may still receive then,
+/// even if the epoch is persisted.
 pub async fn promise(volume: &Volume, server: Option<&Server>, epoch: Epoch) -> Result<Promise, PostgresError> {
-    let promise = volume.blocking(move |volume| volume.promise_at_least(epoch)).await?;
-    stop_receiving(volume).await?;
-    if let Some(server) = server {
-        let pgdata = volume.pgdata();
-        // Only to spare PostgreSQL its attempts; the missing credential is what counts. Another primary may have been found meanwhile,
-        // and its name written.
-        let emptied = volume
-            .blocking(move |volume| volume.while_promised(|| forget_upstream(&pgdata)))
-            .await
-            .map(|()| server.reload());
-        if !matches!(emptied, Ok(Ok(()))) {
-            tracing::warn!("the standby's settings still name its former primary");
+    let mut promised = None;
+    for step in PROMISE {
+        match step.step {
+            PromiseStep::Write => {
+                promised = Some(volume.blocking(move |volume| volume.promise_at_least(epoch)).await?);
+            }
+            PromiseStep::EndReceiver => stop_receiving(volume).await?,
+            PromiseStep::EmptyUpstream => {
+                if let Some(server) = server {
+                    empty_upstream(volume, server).await;
+                }
+            }
         }
     }
-    Ok(promise)
+    promised.ok_or_else(|| PostgresError::Unproven("a promise writes nothing".to_owned()))
+}
+
+/// Empties `primary_conninfo`, which only spares PostgreSQL its attempts; the missing credential is what counts. Another
+/// primary may have been found meanwhile, and its name written.
+async fn empty_upstream(volume: &Volume, server: &Server) {
+    let pgdata = volume.pgdata();
+    let emptied = volume
+        .blocking(move |volume| volume.while_promised(|| forget_upstream(&pgdata)))
+        .await
+        .map(|()| server.reload());
+    if !matches!(emptied, Ok(Ok(()))) {
+        tracing::warn!("the standby's settings still name its former primary");
+    }
 }
 
 /// Ends the WAL receiver (SIGTERM), and returns when no process of PostgreSQL on this volume is one. Those that are started
 /// later do not connect if the credential was taken away before: whoever may have read it is gone then.
+///
+/// # Errors
+/// Fails with [`PostgresError::Unproven`] if a WAL receiver does not end in time, and with [`PostgresError::File`] if
+/// the processes cannot be listed or signalled.
 pub async fn stop_receiving(volume: &Volume) -> Result<(), PostgresError> {
     let begun = Instant::now();
     let mut asked = BTreeSet::new();

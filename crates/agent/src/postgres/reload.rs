@@ -1,34 +1,40 @@
-//! Taking up changed settings while the server runs.
+//! Changing settings while the server runs.
 
 use std::time::{Duration, Instant};
 
 use super::config::Following;
 use super::server::{check, file};
-use super::{Config, PostgresError, Server, Sql, SqlError, Tools, blocking, sql_failed};
+use super::{Config, PostgresError, Server, Sql, SqlError, blocking, sql_failed};
+use crate::tools::Tools;
 use crate::volume::Volume;
 
-/// What became of changed settings.
+/// The result of changing settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reload {
-    /// They are in force, but for those named, which wait for a restart.
+    /// The settings are in force, except those named, which wait for a restart.
     Applied {
         /// Settings that wait for a restart.
         pending_restart: Vec<String>,
     },
-    /// PostgreSQL refuses them (its words); the files and settings of before are in force.
+    /// PostgreSQL refuses the settings. The earlier files and settings stay in force.
     Refused {
-        /// PostgreSQL's words.
+        /// PostgreSQL's message.
         error: String,
     },
 }
 
-/// How long a server that answers may take to read its files again.
+/// Time limit in which a server that answers must read its files again.
 const RELOAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is asked whether it has.
+/// The pause between questions whether it has.
 const ASK_AGAIN: Duration = Duration::from_millis(5);
 
-/// Writes the configuration if PostgreSQL accepts it, has the server read it, and waits until it has. What PostgreSQL
-/// refuses is never written: a restart would fail over it.
+/// Writes the configuration if PostgreSQL accepts it, has the server read it, and waits until it has. A configuration
+/// that PostgreSQL refuses is never written: a restart would fail.
+///
+/// # Errors
+/// Fails with [`PostgresError::Unproven`] if the server does not read the files in time or uses other values than
+/// written. Fails with other variants if PostgreSQL does not answer, or a file or program fails. Settings that
+/// PostgreSQL refuses are no error but [`Reload::Refused`].
 pub async fn reload(
     tools: &Tools,
     volume: &Volume,
@@ -51,9 +57,12 @@ pub async fn reload(
     })
 }
 
-/// Writes the configuration, has the server read it, and waits until a fresh session proves that it has, with the
-/// synchronous rule in force that was written and no line of `pg_hba.conf` refused. A server that refuses its agent may do so by
-/// what it went by before: it reads the new configuration all the same.
+/// Writes the configuration, has the server read it, and waits until a new session proves that it has: the written
+/// synchronous rule is in force, and no line of `pg_hba.conf` is refused. A server that refuses the agent's sessions
+/// may do so because of its old configuration; it reads the new one all the same.
+///
+/// # Errors
+/// As [`reload`].
 pub(super) async fn take_up(
     volume: &Volume,
     server: &Server,
@@ -67,8 +76,8 @@ pub(super) async fn take_up(
     have_read(server, sql, config, &before).await
 }
 
-/// Has the server read what was written, and waits until it takes a session. When that read its settings, before the new ones or
-/// after them, is not known: the proof is still to come.
+/// Has the server read the written files, and waits until it takes a session. Whether that session's settings are the
+/// old or the new ones is not known: the proof is still to come.
 async fn await_taken(server: &Server, sql: &Sql) -> Result<Loaded, PostgresError> {
     server.reload()?;
     let begun = Instant::now();
@@ -91,29 +100,36 @@ fn is_refused(error: &PostgresError) -> bool {
     )
 }
 
-/// The first half of [`take_up`]: writes the configuration, and says what the server goes by that has not been told of it.
+/// The first half of [`take_up`]: writes the configuration. Returns the settings that the server uses before it is told
+/// to read the files.
+///
+/// # Errors
+/// Fails if the files cannot be written, or PostgreSQL does not answer.
 pub(super) async fn write(volume: &Volume, sql: &Sql, config: &Config) -> Result<Loaded, PostgresError> {
     let (pgdata, writing) = (volume.pgdata(), config.clone());
     let writing = blocking(move || writing.write(&pgdata));
-    // Of a fresh session, too: an older one may not have heard of the last reload yet.
+    // These, too, are read in a new session: an older one may not have heard of the last reload yet.
     let (before, written) = tokio::join!(loaded(sql), writing);
     written.map_err(file("write the configuration"))?;
     before
 }
 
-/// The second half: has the server read it, and proves that it has.
+/// The second half of [`take_up`]: has the server read the files, and proves that it has.
+///
+/// # Errors
+/// As [`reload`].
 pub(super) async fn have_read(
     server: &Server,
     sql: &mut Sql,
     config: &Config,
     before: &Loaded,
 ) -> Result<(), PostgresError> {
-    // Even if nothing differs: the server may not have read what an interrupted reload wrote.
+    // Done even if nothing differs: the server may not have read what an interrupted reload wrote.
     server.reload()?;
     let begun = Instant::now();
     loop {
-        // A session that is there already costs no process to ask, but it may have heard of an earlier reload only now, or be refused
-        // by settings that it has not heard the end of.
+        // Asking an existing session costs no process. But it may hear of an earlier reload only now, or may be refused
+        // by settings that are still being replaced.
         let known = match loaded_at(sql).await {
             Err(error) if is_refused(&error) => None,
             at => Some(at?),
@@ -143,7 +159,7 @@ async fn loaded_at(sql: &mut Sql) -> Result<String, PostgresError> {
         .map_err(|error| sql_failed("read its settings")(SqlError::Broken(error.to_string())))
 }
 
-/// What a session that has just begun goes by: it inherits it from the postmaster.
+/// The settings of a new session. It inherits them from the postmaster.
 pub(super) struct Loaded {
     /// When the postmaster read its settings.
     at: String,
@@ -162,7 +178,7 @@ impl Loaded {
             )));
         }
         if config.standby && self.following != config.following {
-            // Their values stay untold: what somebody has set in their place may hold a password.
+            // The values are not logged: a value that a user has set may hold a password.
             let words = "PostgreSQL goes by another primary_conninfo or primary_slot_name than was written";
             return Err(PostgresError::Unproven(words.to_owned()));
         }

@@ -1,4 +1,4 @@
-//! Making diverged data follow the primary again.
+//! Rewinding diverged data, so that it can follow the primary again.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,24 +7,30 @@ use machine::protocol::Epoch;
 
 use super::hba::REWIND_DATABASE;
 use super::server::{file, remove_if_there, remove_remains};
-use super::{Files, PostgresError, Primary, StartError, Tools, blocking, conninfo, processes_on};
+use super::{Files, PostgresError, Primary, StartError, blocking, conninfo, processes_on};
 use crate::process::ProcessError;
+use crate::tools::Tools;
 use crate::volume::{ClusterState, Volume};
 
-/// It takes as long as it takes: a stuck one ends by its connection's own limits, or is cancelled
-/// when another member is the primary.
+/// A rewind has no time limit of its own. A stuck one ends by the limits of its connection, or is cancelled when
+/// another member becomes the primary.
 const NO_LIMIT: Duration = Duration::from_secs(366 * 24 * 3_600);
-/// What `pg_rewind` (15 to 18) says, with `--progress`, when it has only read so far and begins to write.
+/// The text that `pg_rewind --progress` (15 to 18) prints when it has only read so far and begins to write.
 const CHANGES_BEGIN: &str = "need to copy ";
 /// How often progress is logged.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// Rewinds the stopped data to `primary`, which holds the lease in `epoch` and has made a checkpoint on its timeline
-/// (protocol.md rule 17), with `pg_rewind` and the certificate of the member. Promises `epoch` first.
+/// Rewinds the stopped data to `primary` with `pg_rewind` and the certificate of the member. The primary must hold the
+/// lease in `epoch` and have made a checkpoint on its timeline (protocol.md rule 17). Promises `epoch` first.
 ///
-/// Meanwhile the data bears a mark ([`Volume::is_rewinding`]), with which it is never started. The mark stays if anything
-/// was changed and the rewind did not succeed: such data is refused here from then on, and can only be set aside. (The WAL
-/// that tells what has to be rewound may have been replaced already: a second rewind would miss pages, and not say so.)
+/// Meanwhile the data bears a mark ([`Volume::is_rewinding`]); marked data is never started. The mark stays if anything
+/// was changed and the rewind did not succeed. Such data can only be set aside: the WAL that tells what must be rewound
+/// may have been replaced already, so a second rewind would miss pages without saying so.
+///
+/// # Errors
+/// Fails with [`StartError::Torn`] if an earlier rewind did not succeed, with [`StartError::AlreadyRuns`] if a server
+/// runs on the data, and with [`PostgresError::Volume`] if a higher epoch is promised. Fails with
+/// [`PostgresError::Process`] if `pg_rewind` fails.
 pub async fn rewind(
     tools: &Tools,
     volume: &Volume,
@@ -67,7 +73,8 @@ pub async fn rewind(
     Ok(done.map(|_| ())?)
 }
 
-/// Nothing may run on the data. `pg_rewind` lets an unclean server recover alone, which it refuses to do as a standby.
+/// Checks that no server runs on the data, and removes what would make it a standby: `pg_rewind` lets an unclean server
+/// recover alone, and refuses to do so for a standby.
 fn prepare(pgdata: &Path, sockets: &Path) -> Result<(), PostgresError> {
     if let Some(&pid) = processes_on(pgdata).map_err(file("list processes"))?.first() {
         return Err(StartError::AlreadyRuns { pid }.into());

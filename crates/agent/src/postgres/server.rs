@@ -12,14 +12,15 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use tokio::sync::watch;
 
-use super::{Config, Files, PostgresError, Tools, blocking, history, torn};
+use super::{Config, Files, PostgresError, blocking, history, torn};
 use crate::process::{Output, ProcessError, Signal, Supervisor, postgres_processes, wait_for};
+use crate::tools::Tools;
 use crate::volume::{Volume, make_directory, read_if_there, sync_parent, write_for_now, write_whole};
 
 /// The exit code of `postgres` after a FATAL error, such as settings that it refuses.
 const REFUSED: i32 = 1;
 
-/// A running PostgreSQL server. Its end is reported on the supervisor's channel under [`Server::NAME`], too.
+/// A running PostgreSQL server. Its end is also reported on the supervisor's channel, under [`Server::NAME`].
 #[derive(Debug)]
 pub struct Server {
     supervisor: Supervisor,
@@ -30,50 +31,57 @@ pub struct Server {
 /// Why the server could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Other servers still run here.
+    /// Another server still runs on the data.
     #[error("postgres already runs here (process {pid})")]
     AlreadyRuns {
-        /// One of them.
+        /// Its process id.
         pid: u32,
     },
-    /// A setting is refused; PostgreSQL's words.
+    /// PostgreSQL refuses a setting; its message.
     #[error("the settings are refused: {0}")]
     Settings(String),
     /// A rewind of the data, or its setting aside, has not finished.
     #[error("the data is being rewound or set aside: it must not be started")]
     Torn,
-    /// It may not be started any more.
+    /// The start is not allowed any more.
     #[error("the start was called off")]
     CalledOff,
-    /// It ended before it accepted connections.
+    /// The server ended before it accepted connections.
     #[error("postgres ended while starting ({0}); its log says why")]
     Ended(ExitStatus),
 }
 
-/// How to stop.
+/// How a server is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopMode {
-    /// Sessions are ended, WAL is sent to the standbys, a checkpoint is made (SIGINT).
+    /// Sessions are ended, WAL is sent to the standbys, and a checkpoint is made (SIGINT).
     Fast,
-    /// At once, to be recovered at the next start (SIGQUIT).
+    /// The server ends at once, and recovers at its next start (SIGQUIT).
     Immediate,
 }
 
-/// PostgreSQL reads its settings and prints one of them in this time, or its volume hangs.
+/// The time limit of a check of the settings. If PostgreSQL takes longer to read them and print one, its volume hangs.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Server {
     /// Name of the server's process in [`crate::process::Exit`].
     pub const NAME: &'static str = "postgres";
 
-    /// Writes the configuration, checks it (PostgreSQL itself reads it), and starts the server on the volume's PGDATA;
-    /// does not wait until it accepts connections. Its log is forwarded as JSON. Removes what a dead container left
-    /// (`postmaster.pid`, sockets).
+    /// Starts a server on the volume's PGDATA; does not wait until it accepts connections. Before that, it has
+    /// PostgreSQL itself check the configuration, writes it, and removes files that a dead container left
+    /// (`postmaster.pid`, sockets). The server's log is forwarded as JSON.
+    ///
+    /// # Errors
+    /// Fails with [`StartError`] if another server runs on the data, if the data is being rewound or set aside, or if
+    /// PostgreSQL refuses the settings. Fails with other variants of [`PostgresError`] if a file or program fails.
     pub async fn start(tools: &Tools, volume: &Volume, files: &Files, config: &Config) -> Result<Self, PostgresError> {
         Self::start_if(tools, volume, files, config, || true).await
     }
 
-    /// As [`Server::start`], unless `allowed` says no at the last moment, when all else is done.
+    /// As [`Server::start`]. `allowed` is called at the last moment, when everything else is done.
+    ///
+    /// # Errors
+    /// As [`Server::start`]; also fails with [`StartError::CalledOff`] if `allowed` returns false.
     pub async fn start_if(
         tools: &Tools,
         volume: &Volume,
@@ -121,12 +129,15 @@ impl Server {
         self.pid
     }
 
-    /// It has ended.
+    /// Its exit status, if it has ended.
     pub fn exited(&self) -> Option<ExitStatus> {
         *self.exit.borrow()
     }
 
-    /// Asks it to stop; returns at once. Harmless if it has ended.
+    /// Asks the server to stop; returns at once. Does nothing if it has ended.
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the signal.
     pub fn stop(&self, mode: StopMode) -> Result<(), ProcessError> {
         let signal = match mode {
             StopMode::Fast => Signal::INT,
@@ -135,8 +146,12 @@ impl Server {
         self.supervisor.signal(self.pid, signal).map(|_| ())
     }
 
-    /// Ends the WAL senders for which `ends` is true (SIGTERM), by their process and by whom they send to; does not wait for it. A server
-    /// that is asked to stop takes no new ones, nor questions: they are found by their titles.
+    /// Ends the WAL senders for which `ends` is true (SIGTERM); does not wait for their end. `ends` is given the
+    /// process id and the role that the sender serves. The senders are found by the titles of their processes: a server
+    /// that is stopping answers no questions.
+    ///
+    /// # Errors
+    /// Fails if processes cannot be listed, or the kernel refuses a signal.
     pub fn end_senders_if(&self, ends: impl Fn(i32, &str) -> bool) -> io::Result<()> {
         for process in postgres_processes()?
             .iter()
@@ -145,7 +160,7 @@ impl Server {
             let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else {
                 continue;
             };
-            // Its number may be another process's when the signal is sent; the handle is not.
+            // The process id may belong to another process when the signal is sent; the handle cannot.
             let handle = match pidfd_open(pid, PidfdFlags::empty()) {
                 Err(Errno::SRCH) => continue,
                 handle => handle?,
@@ -156,7 +171,7 @@ impl Server {
                 continue;
             }
             match pidfd_send_signal(&handle, Signal::TERM) {
-                // One that has ended meanwhile is what is wanted.
+                // A sender that has ended meanwhile needs no signal.
                 Ok(()) | Err(Errno::SRCH) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -164,26 +179,31 @@ impl Server {
         Ok(())
     }
 
-    /// Waits until the postmaster has ended; `None` if `timeout` came first. After [`StopMode::Fast`] its children have
-    /// ended before it; after a crash only [`Supervisor::kill_everything_else`] proves that.
+    /// Waits until the postmaster has ended; `None` if `timeout` comes first. After [`StopMode::Fast`] its children
+    /// have ended before it. After a crash only [`Supervisor::kill_everything_else`] proves that.
     pub async fn stopped(&self, timeout: Duration) -> Option<ExitStatus> {
         tokio::time::timeout(timeout, wait_for(&mut self.exit.clone()))
             .await
             .ok()
     }
 
-    /// Tells it to read its configuration files again (SIGHUP).
+    /// Tells the server to read its configuration files again (SIGHUP).
+    ///
+    /// # Errors
+    /// Fails if the kernel refuses the signal.
     pub fn reload(&self) -> Result<(), ProcessError> {
         self.supervisor.signal(self.pid, Signal::HUP).map(|_| ())
     }
 }
 
-/// The role that a WAL sender serves, by the title of its process: `postgres: <cluster>: walsender <role> <address> …`.
+/// The role that a WAL sender serves, read from the title of its process: `postgres: <cluster>: walsender <role>
+/// <address> …`.
 fn sends_to(title: &str) -> Option<&str> {
     title.split_once(": walsender ")?.1.split([' ', '\0']).next()
 }
 
-/// Makes the way free for a server, if none runs and the data is whole.
+/// Prepares the data for a start: checks that no server runs and that the data is whole, and removes what a dead server
+/// left.
 fn prepare(volume: &Volume, sockets: &Path) -> Result<(), PostgresError> {
     let pgdata = volume.pgdata();
     if let Some(pid) = runs_on(&pgdata).map_err(file("list processes"))? {
@@ -197,16 +217,16 @@ fn prepare(volume: &Volume, sockets: &Path) -> Result<(), PostgresError> {
     history::repair(&pgdata.join("pg_wal")).map_err(file("put the history files in order"))
 }
 
-/// Takes away WAL that would hide what a standby has, and histories of timelines that it cannot follow.
+/// Removes WAL that would hide other WAL from a standby, and histories of timelines that the standby cannot follow.
 async fn remove_torn(tools: &Tools, volume: &Volume) -> Result<(), PostgresError> {
     let control = volume.control_data(tools).await?;
     let wal = volume.pgdata().join("pg_wal");
-    // The checkpoint's record begins before a fork, or it is not of that timeline's WAL.
+    // If the checkpoint's record does not begin before a fork, it is not WAL of that timeline.
     let mut points = vec![(control.timeline, Lsn(control.checkpoint.0.saturating_add(1)))];
     if control.minimum_recovery_timeline.0 > 0 {
         points.push((control.minimum_recovery_timeline, control.minimum_recovery_end));
     }
-    // The thread runs on if this start is given up.
+    // The thread goes on if the future of this start is dropped.
     let asked = Arc::new(());
     let still = Arc::downgrade(&asked);
     let work = move || {
@@ -216,23 +236,28 @@ async fn remove_torn(tools: &Tools, volume: &Volume) -> Result<(), PostgresError
     let (removed, forgotten) = blocking(work).await.map_err(file("remove WAL that was torn off"))?;
     drop(asked);
     for name in removed {
-        tracing::warn!("{name} was torn off before its timeline begins: it is removed, for the ancestor's has more");
+        tracing::warn!(
+            "removed the WAL segment {name}: it ends before its timeline begins, and the ancestor's segment has more"
+        );
     }
     for timeline in forgotten {
         tracing::warn!(
-            "the data does not belong to timeline {}: its history is removed",
+            "removed the history of timeline {}: the data does not belong to it",
             timeline.0
         );
     }
     Ok(())
 }
 
-/// A server process on `pgdata`, which is the working directory of all of them.
+/// A server process on `pgdata`, if there is one. All server processes have `pgdata` as their working directory.
 fn runs_on(pgdata: &Path) -> io::Result<Option<u32>> {
     Ok(processes_on(pgdata)?.first().copied())
 }
 
-/// All server processes on `pgdata`; none if it does not exist. What could not be looked at counts.
+/// All server processes on `pgdata`; none if it does not exist.
+///
+/// # Errors
+/// Fails if the processes or a working directory cannot be read: an unknown process must not count as none.
 pub fn processes_on(pgdata: &Path) -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
     let pgdata = match fs::canonicalize(pgdata) {
@@ -251,7 +276,11 @@ pub fn processes_on(pgdata: &Path) -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Has PostgreSQL read the configuration without using it; its words if it refuses.
+/// Has PostgreSQL read the configuration without using it. Returns its message if it refuses a setting.
+///
+/// # Errors
+/// Fails with [`PostgresError::File`] if the candidate file cannot be written or removed, and with
+/// [`PostgresError::Process`] if PostgreSQL could not judge the settings.
 pub(super) async fn check(tools: &Tools, volume: &Volume, config: &Config) -> Result<Option<String>, PostgresError> {
     let pgdata = volume.pgdata();
     let candidate = pgdata.join("postgresql.conf.candidate");
@@ -271,22 +300,23 @@ pub(super) async fn check(tools: &Tools, volume: &Volume, config: &Config) -> Re
     Ok(refusal(checked)?)
 }
 
-/// PostgreSQL's words if it has judged the configuration and refuses it: it exits with [`REFUSED`]. Killed (by the
-/// kernel for want of memory, say) or unable to read it, it says nothing about the settings.
+/// PostgreSQL's message if it has judged the configuration and refuses it: it then exits with [`REFUSED`]. A process
+/// that was killed (by the kernel for want of memory, say), or that could not read the file, has not judged the
+/// settings.
 fn refusal(checked: Result<Output, ProcessError>) -> Result<Option<String>, ProcessError> {
     match checked {
         Ok(_) => Ok(None),
         Err(ProcessError::Failed { status, message, .. })
             if status.code() == Some(REFUSED) && !message.trim().is_empty() =>
         {
-            Ok(Some(words(&message)))
+            Ok(Some(messages(&message)))
         }
         Err(error) => Err(error),
     }
 }
 
-/// The messages in what `postgres` wrote, without time, process, and the closing remark about the file.
-fn words(stderr: &str) -> String {
+/// The messages that `postgres` wrote, without time, process, and the closing remark about the file.
+fn messages(stderr: &str) -> String {
     let messages: Vec<&str> = stderr
         .lines()
         .map(|line| line.split_once(":  ").map_or(line, |(_, message)| message).trim())
@@ -300,13 +330,15 @@ fn words(stderr: &str) -> String {
 }
 
 impl Config {
-    /// Replaces the configuration files in PGDATA that differ. `ALTER SYSTEM` does not stand above them: its file is emptied.
+    /// Replaces the configuration files in PGDATA that differ. The file of `ALTER SYSTEM` is emptied, so that it
+    /// overrides nothing.
     ///
-    /// While the machine runs they are whole, and whoever reads them next reads these. What they hold after a crash of the machine
-    /// matters to nobody but `pg_rewind`: a server is started only after they have been written anew ([`Server::start_if`]), but
-    /// `pg_rewind` lets an unclean one recover alone, which reads the settings. So these are whole then, too: as they are now or
-    /// were before, with either of which it recovers. The other two, which it does not read, may be empty. So the closing of a
-    /// promotion waits for one flush instead of four, and the opening after it for none.
+    /// While the machine runs, a reader always finds whole files. After a crash of the machine only `pg_rewind` reads
+    /// them as they are: a server is started only after they have been written again ([`Server::start_if`]).
+    /// `pg_rewind` lets an unclean server recover alone, and that server reads the settings. So `postgresql.conf` and
+    /// `postgresql.auto.conf` are whole after a crash, too, with their old or their new content; either lets the server
+    /// recover. The other two files, which that server does not read, may be empty. So closing a primary at its
+    /// promotion waits for one flush instead of four, and opening it afterwards for none.
     pub(super) fn write(&self, pgdata: &Path) -> io::Result<()> {
         type Write = fn(&Path, &[u8], u32) -> io::Result<()>;
         const AUTO: &str = "# Not used: settings belong into the ClusteredDatabase.\n";
@@ -318,7 +350,7 @@ impl Config {
         ];
         for (name, content, write) in files {
             let path = pgdata.join(name);
-            // What cannot be read is replaced as well.
+            // A file that cannot be read is replaced, too.
             if read_if_there(&path).ok().flatten().as_deref() != Some(content) {
                 write(&path, content.as_bytes(), 0o600)?;
             }
@@ -326,8 +358,8 @@ impl Config {
         Ok(())
     }
 
-    /// PostgreSQL has accepted these settings before: what is written differs in whom is followed at most. To ask it takes a process, at
-    /// the time when a new primary waits for its standbys.
+    /// True if PostgreSQL has accepted these settings before: the written file differs at most in the primary that is
+    /// followed. Asking PostgreSQL would take a process at the time at which a new primary waits for its standbys.
     pub(super) fn was_accepted(&self, pgdata: &Path) -> bool {
         fn settings(text: &str) -> impl Iterator<Item = &str> {
             let follows =
@@ -338,7 +370,7 @@ impl Config {
         written.is_some_and(|written| settings(&written).eq(settings(&self.postgresql_conf)))
     }
 
-    /// Makes or removes `standby.signal`; `recovery.signal` is never wanted.
+    /// Makes or removes `standby.signal`; removes `recovery.signal`.
     fn write_signal(&self, pgdata: &Path) -> io::Result<()> {
         let standby = pgdata.join("standby.signal");
         match (self.standby, fs::exists(&standby)?) {
@@ -351,8 +383,8 @@ impl Config {
     }
 }
 
-/// Removes lock files and sockets of a server that is dead: in a new container, the process id that they name belongs to
-/// nobody or to somebody else. To be called when no server runs.
+/// Removes lock files and sockets of a dead server. In a new container, the process id that they name belongs to no
+/// process or to another one. Call it only when no server runs.
 pub(super) fn remove_remains(pgdata: &Path, sockets: &Path) -> io::Result<()> {
     remove_if_there(&pgdata.join("postmaster.pid"))?;
     let entries = match fs::read_dir(sockets) {
@@ -376,7 +408,7 @@ pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Wraps the error of a file operation.
+/// Makes a [`PostgresError`] of the error of a file operation.
 pub(super) fn file(action: &str) -> impl FnOnce(io::Error) -> PostgresError {
     let action = action.to_owned();
     move |source| PostgresError::File { action, source }

@@ -1,4 +1,4 @@
-//! One supervised connection to the local server, as superuser, over its Unix socket.
+//! A connection to the local server, as superuser, over its Unix socket.
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -12,8 +12,9 @@ use tokio_postgres::{Client, NoTls};
 use super::Status;
 use super::status::{STATUS_QUERY, parse};
 
-/// The connection: made when needed, made again when lost. Its startup packet pins every setting that could change what
-/// the agent reads, or keep it from its work ([`PINNED`]); statements are bounded, and a commit waits for no standby.
+/// The connection. It is made when it is needed, and again when it is lost. Its startup packet pins every setting that
+/// could change what the agent reads, or keep it from its work ([`PINNED`]). Statements have time limits, and a commit
+/// waits for no standby.
 #[derive(Debug)]
 pub struct Sql {
     config: tokio_postgres::Config,
@@ -23,16 +24,16 @@ pub struct Sql {
 /// Why the server did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum SqlError {
-    /// Nothing listens.
+    /// No server listens on the socket.
     #[error("PostgreSQL does not listen on its socket")]
     NotListening,
-    /// It starts, recovers or stops, and takes no sessions now; PostgreSQL's words.
+    /// PostgreSQL starts, recovers or stops, and takes no sessions now; its message.
     #[error("PostgreSQL takes no sessions now: {0}")]
     NotNow(String),
-    /// It did not answer in time.
+    /// PostgreSQL did not answer within this many milliseconds.
     #[error("PostgreSQL did not answer within {0} ms")]
     Silent(u64),
-    /// It refused a statement; PostgreSQL's words.
+    /// PostgreSQL refused a session or a statement; its message.
     #[error("{0}")]
     Refused(String),
     /// The connection broke.
@@ -42,8 +43,8 @@ pub enum SqlError {
 
 /// The agent's name in `pg_stat_activity`.
 pub(super) const APPLICATION: &str = "cdb_agent";
-/// What stands in the startup packet outranks `postgresql.conf` and the settings of databases and roles. `tests/settings.rs`
-/// sets each of them, and all others, to its least friendly value.
+/// The settings in the startup packet. They outrank `postgresql.conf` and the settings of databases and roles.
+/// `tests/settings.rs` sets each of them, and all others, to its least friendly value.
 const PINNED: [(&str, &str); 22] = [
     ("client_min_messages", "warning"),
     ("datestyle", "iso"),
@@ -57,14 +58,14 @@ const PINNED: [(&str, &str); 22] = [
     ("default_transaction_read_only", "off"),
     ("idle_in_transaction_session_timeout", "10s"),
     ("idle_session_timeout", "0"),
-    // Compiling the question how the server is takes seconds.
+    // Compiling the status query would take seconds.
     ("jit", "off"),
-    // Code that cannot be loaded ends the session.
+    // A library that cannot be loaded would end the session.
     ("local_preload_libraries", ""),
     ("lock_timeout", "5s"),
     ("post_auth_delay", "0"),
     ("role", "none"),
-    // Nobody's operators or functions stand before PostgreSQL's own.
+    // No user's operators or functions take the place of PostgreSQL's.
     ("search_path", "pg_catalog"),
     ("session_preload_libraries", ""),
     ("session_replication_role", "origin"),
@@ -73,21 +74,21 @@ const PINNED: [(&str, &str); 22] = [
     ("timezone", "UTC"),
     ("track_activities", "on"),
 ];
-/// The same, of settings that PostgreSQL has since version 17.
+/// As [`PINNED`], for settings that exist since version 17.
 const PINNED_SINCE_17: [(&str, &str); 2] = [
-    // Also triggers of logins.
+    // This includes login triggers.
     ("event_triggers", "off"),
     ("transaction_timeout", "0"),
 ];
-/// A local server that does not greet or tell its state within this time hangs.
+/// Time limit of a connection and of questions: a local server that takes longer hangs.
 const QUICK: Duration = Duration::from_secs(2);
-/// For statements that write.
+/// Time limit of statements that write.
 const SLOW: Duration = Duration::from_secs(15);
 /// See [`Sql::write_canary`].
 const CANARY: Duration = Duration::from_secs(60);
 /// See [`Sql::greet`].
 const GREETING: Duration = Duration::from_secs(10);
-/// A transaction of its own, so that it is flushed at its end.
+/// A write to the WAL in a transaction of its own, so that it is flushed at its end.
 const WRITE: &str = "SELECT pg_logical_emit_message(true, 'cdb', '')";
 
 impl Sql {
@@ -114,7 +115,12 @@ impl Sql {
         }
     }
 
-    /// What the server says of itself, in one round trip.
+    /// The server's status, in one round trip.
+    ///
+    /// # Errors
+    /// Fails with [`SqlError::NotListening`] or [`SqlError::NotNow`] if the server takes no sessions, with
+    /// [`SqlError::Silent`] after two seconds, with [`SqlError::Refused`] if it refuses, and with [`SqlError::Broken`]
+    /// if the connection breaks or the answer is not understood.
     pub async fn status(&mut self) -> Result<Status, SqlError> {
         let text = self
             .within(QUICK, async |client| client.query_typed_one(STATUS_QUERY, &[]).await)
@@ -123,7 +129,10 @@ impl Sql {
         parse(&text).map_err(SqlError::Broken)
     }
 
-    /// The server is in recovery.
+    /// True if the server is in recovery.
+    ///
+    /// # Errors
+    /// As [`Sql::status`].
     pub(super) async fn recovers(&mut self) -> Result<bool, SqlError> {
         const QUERY: &str = "SELECT pg_is_in_recovery()";
         let row = self
@@ -132,32 +141,45 @@ impl Sql {
         row.try_get(0).map_err(|error| SqlError::Broken(error.to_string()))
     }
 
-    /// Writes a little to the WAL, and returns when it is flushed here. On a connection of its own: a hung disk hangs it, for
-    /// [`CANARY`] at most, which is so long that sessions that hang do not pile up. Judge by when it ended well last.
+    /// Writes a little to the WAL, and returns when it is flushed here. Use a connection of its own: a hung disk hangs
+    /// it, for [`CANARY`] at most. The limit is so long that sessions that hang do not pile up. Judge the disk by the
+    /// time of the last success.
+    ///
+    /// # Errors
+    /// As [`Sql::status`], with [`CANARY`] as the time limit.
     pub async fn write_canary(&mut self) -> Result<(), SqlError> {
         self.within(CANARY, async |client| client.batch_execute(WRITE).await)
             .await
     }
 
-    /// Begins a session of its own and ends it: whether the server takes it, or says why not.
+    /// Begins a session of its own and ends it. True if the server takes the session, or says why it does not.
     pub async fn greet(&self) -> bool {
         let greeted = bounded(GREETING, connect(&self.config)).await;
         matches!(greeted, Ok(_) | Err(SqlError::Refused(_) | SqlError::NotNow(_)))
     }
 
-    /// Writes a little to the WAL, so that standbys report.
+    /// Writes a little to the WAL, so that standbys report their positions.
+    ///
+    /// # Errors
+    /// As [`Sql::run`].
     pub(super) async fn provoke_reports(&mut self) -> Result<(), SqlError> {
         self.run(async |client| client.batch_execute(WRITE).await).await
     }
 
-    /// Makes a checkpoint, on a session of its own.
+    /// Makes a checkpoint, in a session of its own. After `limit` it goes on in the server, but is no longer awaited.
+    ///
+    /// # Errors
+    /// As [`Sql::status`], with `limit` as the time limit.
     pub async fn checkpoint(&self, limit: Duration) -> Result<(), SqlError> {
         let client = bounded(QUICK, connect(&self.config)).await?;
         let work = client.batch_execute("SET statement_timeout = 0; CHECKPOINT");
         bounded(limit, work).await
     }
 
-    /// Runs `work` in a session that begins now.
+    /// Runs `work` in a new session.
+    ///
+    /// # Errors
+    /// As [`Sql::status`].
     pub(super) async fn freshly<T>(
         &self,
         work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
@@ -166,7 +188,10 @@ impl Sql {
         bounded(QUICK, work(&client)).await
     }
 
-    /// Runs `work` on the connection, in time for statements that write.
+    /// Runs `work` on the connection, with the time limit of statements that write.
+    ///
+    /// # Errors
+    /// As [`Sql::status`], with [`SLOW`] as the time limit.
     pub(super) async fn run<T>(
         &mut self,
         work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,
@@ -183,7 +208,7 @@ impl Sql {
             Some(client) => client,
             None => bounded(QUICK, connect(&self.config)).await?,
         };
-        // A connection that is not put back is closed: after a failure or a timeout, or if this future is dropped.
+        // After a failure or a timeout, or if this future is dropped, the connection is not put back, and is closed.
         let result = bounded(limit, work(&client)).await;
         if result.is_ok() || (matches!(result, Err(SqlError::Refused(_))) && !client.is_closed()) {
             self.client = Some(client);
@@ -192,7 +217,7 @@ impl Sql {
     }
 }
 
-/// The settings that are pinned in a server of version `major`, as the startup packet has them.
+/// The startup packet's options that pin the settings, for a server of version `major`.
 fn options(major: u16) -> String {
     let since_17 = PINNED_SINCE_17.iter().filter(|_| major >= 17);
     let pairs = PINNED.iter().chain(since_17);
@@ -223,17 +248,17 @@ async fn bounded<T>(
     }
 }
 
-/// PostgreSQL's words: message, detail and hint.
-pub(super) fn words(error: &tokio_postgres::Error) -> String {
+/// PostgreSQL's message, with detail and hint; another error's text if PostgreSQL did not answer.
+pub(super) fn describe_refusal(error: &tokio_postgres::Error) -> String {
     let Some(error) = error.as_db_error() else {
         return describe(error);
     };
-    let mut words = error.message().to_owned();
+    let mut text = error.message().to_owned();
     for more in [error.detail(), error.hint()].into_iter().flatten() {
-        words.push_str("; ");
-        words.push_str(more);
+        text.push_str("; ");
+        text.push_str(more);
     }
-    words
+    text
 }
 
 pub(super) fn classify(error: &tokio_postgres::Error) -> SqlError {
@@ -244,8 +269,8 @@ pub(super) fn classify(error: &tokio_postgres::Error) -> SqlError {
         SqlState::TOO_MANY_CONNECTIONS,
     ];
     match error.code() {
-        Some(code) if NOT_NOW.contains(code) => return SqlError::NotNow(words(error)),
-        Some(_) => return SqlError::Refused(words(error)),
+        Some(code) if NOT_NOW.contains(code) => return SqlError::NotNow(describe_refusal(error)),
+        Some(_) => return SqlError::Refused(describe_refusal(error)),
         None => {}
     }
     let mut source = std::error::Error::source(error);

@@ -1,16 +1,17 @@
-//! What the server says of itself.
+//! The server's status: the query, and the reading of its answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use machine::instance::{WalSender, observer};
 use machine::protocol::{Fork, Lsn, MemberId, Position, Timeline};
+use machine::units::Millis;
 use serde::Deserialize;
 
 use super::config::Following;
-use super::history;
+use crate::volume::forks;
 
-/// What the server says of itself, read in one round trip.
+/// The server's status, read in one round trip.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// It recovers: a standby, or a server in crash recovery.
@@ -28,32 +29,32 @@ pub struct Status {
     pub inserted: Option<Lsn>,
     /// Standby: end of the WAL that it replayed.
     pub replayed: Option<Lsn>,
-    /// Standby: it has no WAL receiver, and `position` is the end of all WAL that it has (protocol.md rule 5): it does not
-    /// grow any more.
+    /// Standby: it has no WAL receiver, and `position` is the end of all WAL that it has (protocol.md rule 5). That end
+    /// does not grow any more.
     pub received_all: bool,
-    /// Standby: all WAL has been read that it had when it was started: `position` is not before its end.
+    /// Standby: it has read all WAL that it had when it was started; `position` is not before the end of that WAL.
     pub knows_end: bool,
-    /// Standby: it has no WAL receiver, and all WAL that it has is replayed.
+    /// Standby: it has no WAL receiver, and has replayed all WAL that it has.
     pub replayed_all: bool,
     /// Standby: its startup process waits for more WAL, with or without a WAL receiver.
     pub waits_for_wal: bool,
-    /// Standby: how it finds whom it follows.
+    /// Standby: how it finds its primary.
     pub following: Following,
     /// Without a WAL receiver: ancestors of its timeline, oldest first.
     pub history: Vec<Fork>,
-    /// Primary: where the oldest WAL begins that it has; asked only while some slot is not in use.
+    /// Primary: where its oldest WAL begins; asked only while some slot is not in use.
     pub oldest: Option<Lsn>,
-    /// Standby: who sends it WAL; `None` if nobody.
+    /// Standby: its WAL receiver; `None` if it has none.
     pub receiver: Option<Receiver>,
-    /// Who gets WAL from it.
+    /// Its WAL senders.
     pub senders: Vec<Sender>,
     /// Its physical replication slots.
     pub slots: Vec<Slot>,
     /// Settings that wait for a restart.
     pub pending_restart: Vec<String>,
-    /// Some of these lower limits below which a standby may not be while its primary has more, and none raises one.
+    /// True if some of these lower a limit that a standby must not have below its primary's, and none raises one.
     pub lowers_limits: bool,
-    /// Client sessions, the agent's aside.
+    /// Client sessions, without the agent's.
     pub sessions: u32,
 }
 
@@ -67,19 +68,19 @@ pub struct Receiver {
     pub sender_host: Option<String>,
     /// Slot that it uses.
     pub slot: Option<String>,
-    /// End of what it flushed.
+    /// End of the WAL that it has flushed.
     pub flushed: Option<Lsn>,
-    /// Timeline that it receives.
+    /// Timeline of the WAL that it receives.
     pub timeline: Option<Timeline>,
-    /// Milliseconds since it heard the sender last.
-    pub heard_age: Option<u64>,
+    /// How long ago it last heard the sender.
+    pub heard_age: Option<Millis>,
 }
 
 /// A WAL sender.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Sender {
-    /// Role that it is logged in as: the member.
+    /// Role of its session: the member.
     pub user: String,
     /// `application_name`.
     pub application: String,
@@ -98,7 +99,7 @@ pub struct Sender {
 }
 
 impl Status {
-    /// Who gets WAL from it, for the machine.
+    /// Its WAL senders, in the machine's terms.
     pub fn wal_senders(&self) -> Vec<WalSender> {
         let senders = self.senders.iter().map(|sender| WalSender {
             pid: sender.pid,
@@ -110,7 +111,7 @@ impl Status {
         senders.collect()
     }
 
-    /// What counts for decisions.
+    /// The part of the status that counts for decisions.
     pub fn seen(&self) -> observer::Status {
         observer::Status {
             in_recovery: self.in_recovery,
@@ -151,7 +152,7 @@ impl Status {
 
     /// How long ago the WAL receiver heard the primary; `None` without a WAL receiver.
     pub fn heard_age(&self) -> Option<Duration> {
-        self.receiver.as_ref()?.heard_age.map(Duration::from_millis)
+        self.receiver.as_ref()?.heard_age.map(Millis::duration)
     }
 }
 
@@ -170,22 +171,23 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Whose slot it is, if it is no use any more: WAL that it should keep was removed.
+    /// The member that the slot belongs to, if the slot is lost: WAL that it should have kept was removed.
     pub fn lost_by(&self) -> Option<MemberId> {
         let lost = self.wal_status.as_deref() == Some("lost") && !self.active;
         lost.then(|| MemberId::parse(&self.name)).flatten()
     }
 }
 
-/// One row with one JSON text. `pg_file_settings` reads the files anew, so it is asked only when a restart is pending.
+/// The query for the status: one row with one JSON text. `pg_file_settings` reads the files again, so it is asked only
+/// while a restart is pending.
 ///
-/// The WAL receiver is looked at before the startup process. Once it is gone, what was received does not grow. It is started
-/// only when all local WAL has been replayed: so if there ever was one since the server's start, the larger of received and
-/// replayed is the end of all WAL, even if the replay of what it received waits (for a reader, say). A server that never had
-/// one knows that end only when its startup process waits for more.
+/// The WAL receiver is read before the startup process. Once the receiver is gone, the received WAL does not grow. A
+/// receiver is started only when all local WAL has been replayed. So if there ever was one since the server's start,
+/// the larger of received and replayed is the end of all WAL, even if the replay of received WAL waits (for a reader,
+/// say). A server that never had a receiver knows that end only when its startup process waits for more.
 ///
-/// Without a receiver PostgreSQL does not tell the timeline of the WAL that it has received last, and the control file
-/// follows only later: the newest segment that holds that position tells it.
+/// Without a receiver PostgreSQL does not tell the timeline of the WAL that it received last, and the control file
+/// follows later. The newest segment that holds that position tells it.
 pub(super) const STATUS_QUERY: &str = r#"
 WITH r AS MATERIALIZED (SELECT pg_is_in_recovery() AS recovering),
 w AS MATERIALIZED (
@@ -317,7 +319,7 @@ pub(super) fn parse(text: &str) -> Result<Status, String> {
             .max(Timeline(raw.recovered_timeline)),
         written => written,
     };
-    let history = history::forks(raw.history.as_deref().unwrap_or_default())?;
+    let history = forks(raw.history.as_deref().unwrap_or_default())?;
     let begins = match timeline {
         Timeline(1) => Some(Lsn(0)),
         _ => history.last().map(|fork| fork.end),

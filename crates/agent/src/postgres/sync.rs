@@ -1,4 +1,4 @@
-//! The synchronous rule of a running primary, and its opening to applications.
+//! Changing the synchronous rule of a running primary, and opening it to applications.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,25 +12,34 @@ use super::server::file;
 use super::{Config, PostgresError, Server, Sql, SqlError, sql_failed};
 use crate::volume::Volume;
 
-/// Longest time for all WAL senders to prove that they use the rule: one whose standby is silent ends before
+/// Time limit of the proof that all WAL senders use the rule. A sender whose standby is silent ends earlier
 /// (`wal_sender_timeout`).
 const PROOF_TIMEOUT: Duration = Duration::from_secs(8);
-/// After this time a WAL sender whose standby does not report, and whose standby the rule does not name, is ended.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the WAL senders are looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(15);
-/// How often the standbys are made to report.
+/// After this time a WAL sender is ended if its standby does not report and is not named in the rule.
+const REPORT_LIMIT: Duration = Duration::from_secs(1);
+/// The pause between two readings of the WAL senders.
+const READ_AGAIN: Duration = Duration::from_millis(15);
+/// The pause between two writes that make the standbys report.
 const PROVOKE_AGAIN: Duration = Duration::from_millis(150);
 /// Longest time for a checkpoint.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_secs(120);
-/// Two reports since: the first may have been under way, and processed, before its WAL sender read the rule.
+/// The reports of its standby that a WAL sender must process to prove itself. The first may have been under way, and
+/// processed, before the sender read the rule.
 const REPORTS: u32 = 2;
 
-/// Sets the rule of `config` (a primary's, rendered with the rule), ends whoever replicates under a member's name and is none, and
-/// proves that every WAL sender uses the rule (protocol.md rules 3 and 11): a fresh session sees it, and each WAL sender is newer
-/// than that or has processed two reports since. Unless it is known that commits wait already (`waits`), a checkpoint makes sure that they begin to, if they are to. Returns
-/// the end of the WAL then: what was acknowledged by an older rule is before it. After an error some may use the rule and some
-/// not.
+/// Sets the synchronous rule of `config` (a primary's, rendered with the rule), and proves that every WAL sender uses
+/// it (protocol.md rules 3 and 11). Returns the end of the WAL at that time: commits that were acknowledged under an
+/// older rule lie before it.
+///
+/// 1. PostgreSQL reads the configuration, which a new session proves.
+/// 2. If commits are to wait and it is not known that they do already (`waits`), a checkpoint makes sure that they
+///    begin to.
+/// 3. WAL senders under a member's name that are of another role are ended.
+/// 4. Each WAL sender is either newer than the new session, or has processed two reports since.
+///
+/// # Errors
+/// Fails with [`PostgresError::Unproven`] if the proof does not come in time, and with other variants if PostgreSQL
+/// does not answer or a file cannot be written. Some WAL senders may then use the rule and others not.
 pub async fn set_sync(
     volume: &Volume,
     server: &Server,
@@ -49,12 +58,19 @@ pub async fn set_sync(
     end_of_wal(sql).await
 }
 
-/// Lets applications connect: takes up `config` (a primary's, rendered open), and proves it by a fresh session.
+/// Lets applications connect: has PostgreSQL read `config` (a primary's, rendered open), and proves it by a new
+/// session.
+///
+/// # Errors
+/// As [`set_sync`], but no WAL sender needs to prove anything.
 pub async fn open(volume: &Volume, server: &Server, sql: &mut Sql, config: &Config) -> Result<(), PostgresError> {
     take_up(volume, server, sql, config).await
 }
 
 /// End of the primary's WAL.
+///
+/// # Errors
+/// Fails if PostgreSQL does not answer, or the answer is not understood.
 pub(super) async fn end_of_wal(sql: &mut Sql) -> Result<Lsn, PostgresError> {
     const QUERY: &str = "SELECT pg_current_wal_insert_lsn()::text";
     let row = sql.run(async |client| client.query_typed_one(QUERY, &[]).await).await;
@@ -66,30 +82,30 @@ pub(super) async fn end_of_wal(sql: &mut Sql) -> Result<Lsn, PostgresError> {
         .map_err(|error| PostgresError::Unproven(format!("the end of the WAL: {error}")))
 }
 
-/// A WAL sender: process and when it began.
+/// A WAL sender: its process id, and when it began.
 type Sender = (i32, String);
 
-/// What one look tells of a WAL sender.
-struct Look {
+/// A WAL sender, as read at one time.
+struct SeenSender {
     sender: Sender,
     name: String,
     /// Time of its standby's last report.
     report: Option<String>,
 }
 
-/// A WAL sender that is yet to prove itself.
+/// A WAL sender that has not proved itself yet.
 struct Waiting {
     name: String,
     report: Option<String>,
-    /// Reports seen since.
+    /// Reports since the proof began.
     reports: u32,
 }
 
-/// Ends the WAL senders that PostgreSQL counts as a member's and that are of another role, and waits until they are gone.
+/// Ends the WAL senders that bear a member's name and are of another role, and waits until they are gone.
 async fn end_impostors(server: &Server, sql: &mut Sql) -> Result<(), PostgresError> {
     let begun = Instant::now();
     loop {
-        let status = sql.status().await.map_err(sql_failed("look at the WAL senders"))?;
+        let status = sql.status().await.map_err(sql_failed("read the WAL senders"))?;
         let impostors = machine::instance::impostors(&status.wal_senders());
         if impostors.is_empty() {
             return Ok(());
@@ -100,16 +116,16 @@ async fn end_impostors(server: &Server, sql: &mut Sql) -> Result<(), PostgresErr
         }
         let ended = server.end_senders_if(|pid, _| impostors.iter().any(|impostor| impostor.pid == pid));
         ended.map_err(file("end WAL senders"))?;
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(READ_AGAIN).await;
     }
 }
 
 async fn prove(sql: &mut Sql, rule: &SyncRule) -> Result<(), PostgresError> {
-    // Those that are not among them began later, or read the rule before they process their first report.
-    let mut waiting: BTreeMap<Sender, Waiting> = look(sql)
+    // WAL senders that are not in this list began later, or read the rule before they process their first report.
+    let mut waiting: BTreeMap<Sender, Waiting> = read_senders(sql)
         .await?
         .into_iter()
-        .map(|Look { sender, name, report }| {
+        .map(|SeenSender { sender, name, report }| {
             let reports = 0;
             (sender, Waiting { name, report, reports })
         })
@@ -126,7 +142,7 @@ async fn prove(sql: &mut Sql, rule: &SyncRule) -> Result<(), PostgresError> {
                 names.join(", ")
             )));
         }
-        if begun.elapsed() > PATIENCE && !ended {
+        if begun.elapsed() > REPORT_LIMIT && !ended {
             ended = true;
             end_strangers(sql, rule, &waiting).await?;
         }
@@ -135,23 +151,24 @@ async fn prove(sql: &mut Sql, rule: &SyncRule) -> Result<(), PostgresError> {
             written.map_err(sql_failed("make the standbys report"))?;
             provoked = Some(Instant::now());
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
-        if count_reports(&mut waiting, &look(sql).await?) {
+        tokio::time::sleep(READ_AGAIN).await;
+        if count_reports(&mut waiting, &read_senders(sql).await?) {
             provoked = None;
         }
     }
     Ok(())
 }
 
-/// Counts new reports, and drops those that have proved themselves or are gone; `true` if there was a new report.
-fn count_reports(waiting: &mut BTreeMap<Sender, Waiting>, looks: &[Look]) -> bool {
+/// Counts new reports, and drops the WAL senders that have proved themselves or are gone. Returns `true` if there was a
+/// new report.
+fn count_reports(waiting: &mut BTreeMap<Sender, Waiting>, seen: &[SeenSender]) -> bool {
     let mut news = false;
     waiting.retain(|sender, known| {
-        let Some(look) = looks.iter().find(|look| look.sender == *sender) else {
+        let Some(found) = seen.iter().find(|found| found.sender == *sender) else {
             return false;
         };
-        if look.report != known.report {
-            known.report.clone_from(&look.report);
+        if found.report != known.report {
+            known.report.clone_from(&found.report);
             known.reports += 1;
             news = true;
         }
@@ -184,16 +201,16 @@ async fn end_strangers(
     Ok(())
 }
 
-/// The WAL senders that process reports.
-async fn look(sql: &mut Sql) -> Result<Vec<Look>, PostgresError> {
+/// Reads the WAL senders that process reports.
+async fn read_senders(sql: &mut Sql) -> Result<Vec<SeenSender>, PostgresError> {
     const QUERY: &str = "SELECT pid, backend_start::text, application_name, reply_time::text FROM pg_stat_replication
         WHERE state IN ('catchup', 'streaming', 'stopping')";
     let rows = sql.run(async |client| client.query_typed(QUERY, &[]).await).await;
-    let rows = rows.map_err(sql_failed("look at the WAL senders"))?;
+    let rows = rows.map_err(sql_failed("read the WAL senders"))?;
     let read = || {
         rows.iter()
             .map(|row| {
-                Ok(Look {
+                Ok(SeenSender {
                     sender: (row.try_get(0)?, row.try_get(1)?),
                     name: row.try_get(2)?,
                     report: row.try_get(3)?,
@@ -201,15 +218,15 @@ async fn look(sql: &mut Sql) -> Result<Vec<Look>, PostgresError> {
             })
             .collect::<Result<Vec<_>, tokio_postgres::Error>>()
     };
-    read().map_err(|error| sql_failed("look at the WAL senders")(SqlError::Broken(error.to_string())))
+    read().map_err(|error| sql_failed("read the WAL senders")(SqlError::Broken(error.to_string())))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn look(pid: i32, report: &str) -> Look {
-        Look {
+    fn read_senders(pid: i32, report: &str) -> SeenSender {
+        SeenSender {
             sender: (pid, "start".to_owned()),
             name: "cdb_1".to_owned(),
             report: Some(report.to_owned()),
@@ -218,7 +235,7 @@ mod tests {
 
     fn waiting(pids: &[i32]) -> BTreeMap<Sender, Waiting> {
         let known = |pid: &i32| {
-            let Look { sender, name, report } = look(*pid, "a");
+            let SeenSender { sender, name, report } = read_senders(*pid, "a");
             let reports = 0;
             (sender, Waiting { name, report, reports })
         };
@@ -226,20 +243,20 @@ mod tests {
     }
 
     #[test]
-    fn two_reports_are_a_proof_and_one_is_none() {
+    fn a_proof_takes_two_reports() {
         let mut left = waiting(&[1]);
-        assert!(!count_reports(&mut left, &[look(1, "a")]));
-        assert!(count_reports(&mut left, &[look(1, "b")]));
-        assert!(!count_reports(&mut left, &[look(1, "b")]), "the same report");
+        assert!(!count_reports(&mut left, &[read_senders(1, "a")]));
+        assert!(count_reports(&mut left, &[read_senders(1, "b")]));
+        assert!(!count_reports(&mut left, &[read_senders(1, "b")]), "the same report");
         assert_eq!(left.len(), 1);
-        count_reports(&mut left, &[look(1, "c")]);
+        count_reports(&mut left, &[read_senders(1, "c")]);
         assert!(left.is_empty());
     }
 
     #[test]
-    fn those_that_are_gone_need_no_proof_and_new_ones_none_either() {
+    fn neither_ended_nor_new_senders_need_a_proof() {
         let mut left = waiting(&[1, 2]);
-        count_reports(&mut left, &[look(2, "a"), look(3, "a")]);
+        count_reports(&mut left, &[read_senders(2, "a"), read_senders(3, "a")]);
         assert_eq!(left.keys().map(|sender| sender.0).collect::<Vec<_>>(), [2]);
     }
 }

@@ -1,9 +1,10 @@
-//! First segments of timelines that were torn off before their timeline begins.
+//! First segments of timelines that were cut off before their timeline begins.
 //!
-//! A stream of a new timeline begins with the segment in which it forks off, whose beginning is the ancestor's WAL, byte for byte.
-//! If it is torn off before the fork (the standby dies), PostgreSQL (15 to 18) reads this segment all the same, and never the
-//! ancestor's, which has more: each start ends ("WAL location … belongs to timeline 1, but previous recovered WAL file came from
-//! timeline 2"), or, without a primary to stream from, takes the place of the tear for the end of all WAL.
+//! The stream of a new timeline begins with the segment in which it forks off. The beginning of this segment is the
+//! ancestor's WAL, byte for byte. The segment is cut off before the fork if the standby dies while it receives it.
+//! PostgreSQL (15 to 18) then reads this segment all the same, and never the ancestor's, which has more. So each start
+//! fails ("WAL location … belongs to timeline 1, but previous recovered WAL file came from timeline 2"). Without a
+//! primary to stream from, the start takes the cut for the end of all WAL.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
@@ -15,14 +16,19 @@ use machine::protocol::Timeline;
 use super::history;
 use crate::volume::sync_parent;
 
-/// Removes such segments from `wal` (`pg_wal` of a stopped server), and those that end with the fork, and returns their names:
-/// they have no record of their timeline. What they hold, the ancestor's segment holds as well: else they stay. Of a newest
-/// timeline that has no other segment the history file goes too: its ancestor may go on past the fork, and would be replayed there,
-/// for the new timeline's WAL. Ends when it is not `asked` any more.
+/// Removes such segments from `wal` (`pg_wal` of a stopped server), and those that end exactly at the fork, and returns
+/// their names. They have no record of their timeline.
+/// - A segment stays unless the ancestor's segment holds everything that it holds.
+/// - If a newest timeline has no other segment, its history file is removed, too. Its ancestor may go on past the fork,
+///   and would be replayed there in place of the new timeline's WAL.
+/// - It stops when `asked` returns false.
+///
+/// # Errors
+/// Fails if a file cannot be read or removed, or if `asked` returned false.
 pub(super) fn remove(wal: &Path, segment: u32, asked: impl Fn() -> bool) -> io::Result<Vec<String>> {
     let mut removed = Vec::new();
     for (timeline, forks) in history::known(wal)?.into_iter().rev() {
-        // Several forks may be in one segment, which is read once.
+        // Several forks may be in one segment; it is read once.
         let (mut read, mut has) = (None, Vec::new());
         for fork in forks {
             let (number, offset) = (fork.end.0 / u64::from(segment), fork.end.0 % u64::from(segment));
@@ -51,7 +57,7 @@ pub(super) fn remove(wal: &Path, segment: u32, asked: impl Fn() -> bool) -> io::
     Ok(removed)
 }
 
-/// It is there, and has no record at `fork`, where its timeline's first one would begin.
+/// True if the file exists and has no record at `fork`, where the first record of its timeline would begin.
 fn is_zero_at(own: &Path, fork: u64) -> io::Result<bool> {
     let Some(file) = open_if_there(own)? else {
         return Ok(false);
@@ -61,7 +67,7 @@ fn is_zero_at(own: &Path, fork: u64) -> io::Result<bool> {
     Ok(first[..length].iter().all(|&byte| byte == 0))
 }
 
-/// The first `limit` bytes, without the zeros at their end; nothing if it is not there.
+/// The first `limit` bytes, without the zeros at their end; none if the file does not exist.
 fn written(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(file) = open_if_there(path)? {
@@ -71,7 +77,8 @@ fn written(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Before `fork`, `ancestors` has all that `own` has. That is on the disk then: a crash does not take it back.
+/// True if `ancestors` has, before `fork`, everything that `own` has. It is synchronized to disk then, so that a crash
+/// does not take it back.
 fn has_all(ancestors: &Path, own: &[u8], fork: u64) -> io::Result<bool> {
     let theirs = written(ancestors, fork)?;
     let all = !theirs.is_empty() && theirs.starts_with(own);
@@ -81,7 +88,7 @@ fn has_all(ancestors: &Path, own: &[u8], fork: u64) -> io::Result<bool> {
     Ok(all)
 }
 
-/// Of `timeline` there are segments beside `name`.
+/// True if there are segments of `timeline` other than `name`.
 fn has_others(wal: &Path, timeline: Timeline, name: &str) -> io::Result<bool> {
     let prefix = format!("{:08X}", timeline.0);
     for entry in fs::read_dir(wal)? {

@@ -1,28 +1,38 @@
-//! What stands in `postgresql.conf`.
+//! The settings in `postgresql.conf`.
 
 use std::collections::BTreeMap;
 
+use api::spec::{HBA, PRELOAD};
 use machine::protocol::MemberId;
 
-use super::config::{Files, Role, Settings, SettingsError};
 use super::conninfo;
+use super::settings::{Files, Role, Settings, SettingsError};
+use crate::archive::Archiving;
 use crate::logs::LINE_PREFIX;
 use crate::volume::{EnforcedSettings, WalRoom};
 
 /// At least this many WAL senders and slots: nine members, each with a clone and a stream, and a few to spare.
 const SENDERS: u32 = 20;
-/// The agent's sessions: its questions, its changes, its canary, one that shows that new ones are taken, one that proves what these
-/// see, and one for a checkpoint; and two for people.
+/// Sessions that are reserved for superusers. The agent needs six, and two are for people. The agent's sessions are:
+/// its questions, its changes, its canary, one that shows that new ones are taken, one that proves what new ones see,
+/// and one for a checkpoint.
 const RESERVED: u32 = 8;
 const MIB: u64 = 1 << 20;
-/// PostgreSQL takes less while it runs, and does not start with less than two segments of WAL, which have 16 MiB at most where
-/// nobody chose otherwise.
+/// The least size of WAL, in MiB. A running PostgreSQL accepts less, but does not start with less than two segments. A
+/// segment has at most 16 MiB unless the user chose another size.
 const LEAST_WAL: f64 = 32.0;
 
-/// All settings of a server in `role`.
-pub(super) fn of(settings: &Settings, files: &Files, role: &Role) -> Result<BTreeMap<String, String>, SettingsError> {
+/// All settings of a server in `role`, by name.
+///
+/// # Errors
+/// Fails if a user's setting has no valid name, is managed by the operator, or has a value with control characters.
+pub(super) fn render(
+    settings: &Settings,
+    files: &Files,
+    role: &Role,
+) -> Result<BTreeMap<String, String>, SettingsError> {
     let mut values = defaults(settings);
-    for (name, value) in &settings.parameters {
+    for (name, value) in settings.parameters.iter().filter(|(name, _)| *name != HBA) {
         check(name, value)?;
         values.insert(name.to_ascii_lowercase(), value.clone());
     }
@@ -45,13 +55,14 @@ pub(super) fn of(settings: &Settings, files: &Files, role: &Role) -> Result<BTre
     Ok(values)
 }
 
-/// The name that nobody has.
+/// A name that no member has.
 const NOBODY: &str = "cdb_nobody";
 
-/// `synchronous_standby_names`.
+/// The value of `synchronous_standby_names`.
 ///
-/// A standby acknowledges nothing and waits for nobody, but whether there are any names at all is kept in shared memory by
-/// the checkpointer, which may be slow to notice a change: with a name from the beginning, a promotion changes only which.
+/// A standby needs no names, since its commits wait for no other. It gets one all the same: whether there are any names
+/// is kept in shared memory by the checkpointer, which may notice a change late. With a name from the beginning, a
+/// promotion changes only which names there are.
 pub(super) fn synchronous(role: &Role) -> String {
     match role {
         Role::Primary { rule, .. } if rule.is_synchronous() => {
@@ -63,27 +74,27 @@ pub(super) fn synchronous(role: &Role) -> String {
     }
 }
 
-/// What users may set otherwise.
+/// The settings that users may override.
 fn defaults(settings: &Settings) -> BTreeMap<String, String> {
     let WalRoom { capacity, left } = settings.wal;
-    // PostgreSQL's own 1 GB, less on small volumes.
+    // PostgreSQL's default of 1 GB, less on small volumes.
     let checkpoint = (capacity / 4 / MIB).clamp(96, 1024);
-    // A slot of a member that is away keeps WAL: half of what data leaves at most, lest it fill the volume, and no less than is there
-    // between two checkpoints anyway. By sixteenths of the volume, so that not each reload changes it. A member that needs more is
-    // cloned anew.
+    // A slot keeps WAL for a member that is away: at most half of the space beside the data, lest it fill the volume.
+    // It may always keep as much as lies between two checkpoints anyway. The limit is a multiple of a sixteenth of the
+    // volume, so that not every reload changes it. A member that needs more is cloned again.
     let step = (capacity / 16).max(1);
     let kept = (left / 2 / step * step / MIB).max(checkpoint);
     let locale = settings.locale.as_str();
     let kept = format!("{kept}MB");
-    // A standby that is behind has no slot on whoever is promoted until its agent has promised the epoch, and on a standby never:
-    // meanwhile checkpoints leave it what is mostly there anyway.
+    // A standby that lags has no slot on a new primary until its agent has promised the epoch, and never has one on a
+    // standby. Meanwhile checkpoints leave it WAL that is mostly there anyway.
     let without_slot = format!("{}MB", checkpoint / 2);
     let checkpoint = format!("{checkpoint}MB");
     let senders = SENDERS.to_string();
     let pairs = [
         ("datestyle", "iso, mdy"),
         ("default_text_search_config", "pg_catalog.english"),
-        // Reads on a standby are not cancelled by the primary's cleaning up.
+        // The primary's vacuum does not cancel reads on a standby.
         ("hot_standby_feedback", "on"),
         ("lc_monetary", locale),
         ("lc_numeric", locale),
@@ -92,22 +103,25 @@ fn defaults(settings: &Settings) -> BTreeMap<String, String> {
         ("max_slot_wal_keep_size", &kept),
         ("max_wal_senders", &senders),
         ("max_wal_size", &checkpoint),
-        // A connection whose other end is gone ends within half a minute.
+        // A connection whose other end is dead ends within half a minute.
         ("tcp_keepalives_count", "3"),
         ("tcp_keepalives_idle", "15"),
         ("tcp_keepalives_interval", "5"),
         ("tcp_user_timeout", "30000"),
+        ("ssl_min_protocol_version", "TLSv1.3"),
         ("timezone", "UTC"),
         ("wal_keep_size", &without_slot),
         ("wal_level", "replica"),
     ];
+    let timeout = settings.archive.is_some().then_some(("archive_timeout", "60s"));
     pairs
         .into_iter()
+        .chain(timeout)
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .collect()
 }
 
-/// What nobody else sets.
+/// The settings that only the agent sets.
 fn fixed(settings: &Settings, files: &Files, role: &Role) -> BTreeMap<String, String> {
     let tls = |name: &str| files.tls.join(name).to_string_lossy().into_owned();
     let port = settings.port.to_string();
@@ -121,8 +135,12 @@ fn fixed(settings: &Settings, files: &Files, role: &Role) -> BTreeMap<String, St
     };
     let synchronous = synchronous(role);
     let suspicion = format!("{}ms", settings.suspicion.as_millis());
+    // Standbys keep their WAL until it is archived, too: one of them may have to archive it.
+    let mode = if settings.archive.is_some() { "always" } else { "off" };
+    let command = settings.archive.as_ref().map(archive_command).unwrap_or_default();
     let mut pairs = vec![
-        ("archive_mode", "off"),
+        ("archive_mode", mode),
+        ("archive_command", &command),
         ("cluster_name", settings.cluster.as_str()),
         ("fsync", "on"),
         ("full_page_writes", "on"),
@@ -138,20 +156,19 @@ fn fixed(settings: &Settings, files: &Files, role: &Role) -> BTreeMap<String, St
         ("primary_conninfo", &upstream),
         ("primary_slot_name", &slot),
         ("recovery_target_timeline", "latest"),
-        // The agent starts PostgreSQL, nobody else: it alone knows whether the lease is held.
+        // Only the agent starts PostgreSQL: it alone knows whether the lease is held.
         ("restart_after_crash", "off"),
         ("ssl", "on"),
         ("ssl_ca_file", &authority),
         ("ssl_cert_file", &certificate),
         ("ssl_key_file", &key),
-        ("ssl_min_protocol_version", "TLSv1.3"),
         ("synchronous_standby_names", &synchronous),
         ("unix_socket_directories", &socket),
         ("unix_socket_permissions", "0700"),
         ("wal_log_hints", "on"),
         ("wal_receiver_status_interval", "1s"),
         ("wal_receiver_timeout", &suspicion),
-        // A standby that asks a holder right before its slot is there waits so long, and applications with it.
+        // If a standby asks the primary just before its slot exists, it waits this long, and applications with it.
         ("wal_retrieve_retry_interval", "50ms"),
         ("wal_sender_timeout", "5s"),
     ];
@@ -164,7 +181,13 @@ fn fixed(settings: &Settings, files: &Files, role: &Role) -> BTreeMap<String, St
         .collect()
 }
 
-/// Checks again what the API server should have refused.
+/// PostgreSQL replaces `%f` by the file's name.
+fn archive_command(archive: &Archiving) -> String {
+    let quoted = |path: &std::path::Path| format!("'{}'", path.to_string_lossy().replace('%', "%%"));
+    format!("{} archive {} %f", quoted(&archive.program), quoted(&archive.socket))
+}
+
+/// Checks again the rules that the API server should have enforced.
 fn check(name: &str, value: &str) -> Result<(), SettingsError> {
     let part = |part: &str| {
         part.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
@@ -173,7 +196,8 @@ fn check(name: &str, value: &str) -> Result<(), SettingsError> {
     if name.len() > 63 || !name.split('.').all(part) || name.split('.').count() > 2 {
         return Err(SettingsError::Name(name.to_owned()));
     }
-    if api::rules::is_managed_parameter(&name.to_ascii_lowercase()) {
+    // The libraries are the user's, though not among the parameters.
+    if name != PRELOAD && api::rules::is_managed_parameter(&name.to_ascii_lowercase()) {
         return Err(SettingsError::Managed(name.to_owned()));
     }
     if value.chars().any(char::is_control) {
@@ -182,8 +206,9 @@ fn check(name: &str, value: &str) -> Result<(), SettingsError> {
     Ok(())
 }
 
-/// A standby refuses to start with less than its primary had. Written in either role, also where it is PostgreSQL's own
-/// value: a line that goes with a promotion would ask for a restart.
+/// Raises the settings that a standby must not have lower than its primary had: else it refuses to start. Written for a
+/// primary, too, and also where the value is PostgreSQL's default: a line that vanishes with a promotion would ask for
+/// a restart.
 fn raise_to_enforced(values: &mut BTreeMap<String, String>, enforced: &EnforcedSettings) {
     let own = [
         ("max_connections", 100, enforced.max_connections),
@@ -200,7 +225,8 @@ fn raise_to_enforced(values: &mut BTreeMap<String, String>, enforced: &EnforcedS
     }
 }
 
-/// Applications that take every connection must not keep the agent from changing settings or promoting.
+/// Reserves sessions for the agent: applications that take every connection must not keep it from changing settings or
+/// promoting.
 fn reserve_sessions(values: &mut BTreeMap<String, String>) {
     let all = values
         .get("max_connections")
@@ -212,7 +238,8 @@ fn reserve_sessions(values: &mut BTreeMap<String, String>) {
     }
 }
 
-/// A size as PostgreSQL reads it, where a number alone counts mebibytes; `None`: PostgreSQL may refuse it.
+/// A size in mebibytes, as PostgreSQL reads it: a number without a unit counts mebibytes. `None`: PostgreSQL may refuse
+/// it.
 fn mebibytes(value: &str) -> Option<f64> {
     let value = value.trim();
     let end = value
@@ -230,7 +257,7 @@ fn mebibytes(value: &str) -> Option<f64> {
     number.parse().ok().map(|number: f64| number * unit)
 }
 
-/// Raises a number that is too low; what is no number is left for PostgreSQL to refuse.
+/// Raises a number that is too low. A value that is no number stays: PostgreSQL will refuse it.
 fn raise(values: &mut BTreeMap<String, String>, name: &str, least: u32) {
     if let Some(value) = values.get_mut(name)
         && value.trim().parse::<u32>().is_ok_and(|number| number < least)

@@ -1,9 +1,11 @@
-//! Processes: the duties of PID 1, tools that run to their end, and the proof that nothing runs any more.
+//! Processes: the duties of PID 1, tools that run to their end, and the proof that no process is left.
 
+mod helper;
 mod proc_fs;
 mod supervisor;
 mod tool;
 
+pub(crate) use helper::Helper;
 pub use proc_fs::{ProcessInfo, descendants, postgres_processes, processes};
 pub(crate) use supervisor::wait_for;
 pub use supervisor::{Exit, Running, Supervisor};
@@ -19,11 +21,11 @@ pub enum ProcessError {
     Start {
         /// The program.
         program: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// Everything is being killed: nothing may be started.
+    /// All processes are being killed: no new one may be started.
     #[error("start {program}: all processes are being ended")]
     Closed {
         /// The program.
@@ -42,17 +44,17 @@ pub enum ProcessError {
     Failed {
         /// The program.
         program: String,
-        /// How it ended.
+        /// Its exit status.
         status: std::process::ExitStatus,
-        /// The end of what it wrote to standard error.
+        /// The end of its standard error.
         message: String,
     },
     /// The kernel refused.
     #[error("{action}")]
     System {
-        /// What was tried.
+        /// What the agent tried.
         action: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },

@@ -1,4 +1,4 @@
-//! What `/proc` says of processes.
+//! Reading processes from `/proc`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,11 +13,14 @@ pub struct ProcessInfo {
     pub parent: u32,
     /// Name of its program (`comm`, up to 15 bytes).
     pub name: String,
-    /// When it started, in clock ticks since boot: with the id, names a process for ever.
+    /// When it started, in clock ticks since boot. Together with the id this identifies a process for ever.
     pub started: u64,
 }
 
-/// Every living process of the PID namespace (zombies left out), by id.
+/// Every living process of the PID namespace, ordered by id. Zombies are left out.
+///
+/// # Errors
+/// Fails if `/proc` cannot be read. A process that ends meanwhile is no error.
 pub fn processes() -> io::Result<Vec<ProcessInfo>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")? {
@@ -35,13 +38,19 @@ pub fn processes() -> io::Result<Vec<ProcessInfo>> {
     Ok(found)
 }
 
-/// The living descendants of `ancestor`, itself left out.
+/// The living descendants of `ancestor`, without `ancestor`.
+///
+/// # Errors
+/// As [`processes`].
 pub fn descendants(ancestor: u32) -> io::Result<Vec<ProcessInfo>> {
     Ok(descendants_among(processes()?, ancestor))
 }
 
-/// The living processes called `postgres` that belong to this agent: of the whole PID namespace if it is PID 1, else of
-/// its descendants.
+/// The living processes called `postgres` that belong to this agent. If the agent is PID 1, these are all in the PID
+/// namespace, else its descendants.
+///
+/// # Errors
+/// As [`processes`].
 pub fn postgres_processes() -> io::Result<Vec<ProcessInfo>> {
     Ok(own_processes()?
         .into_iter()
@@ -49,7 +58,10 @@ pub fn postgres_processes() -> io::Result<Vec<ProcessInfo>> {
         .collect())
 }
 
-/// All living processes that this agent answers for, itself left out.
+/// All living processes that belong to this agent, without the agent.
+///
+/// # Errors
+/// As [`processes`].
 pub(super) fn own_processes() -> io::Result<Vec<ProcessInfo>> {
     match std::process::id() {
         1 => Ok(processes()?.into_iter().filter(|process| process.pid != 1).collect()),
@@ -57,7 +69,7 @@ pub(super) fn own_processes() -> io::Result<Vec<ProcessInfo>> {
     }
 }
 
-/// Those of `all` that descend from `ancestor`.
+/// The processes of `all` that descend from `ancestor`.
 fn descendants_among(all: Vec<ProcessInfo>, ancestor: u32) -> Vec<ProcessInfo> {
     let mut family = BTreeSet::from([ancestor]);
     loop {
@@ -77,12 +89,13 @@ fn descendants_among(all: Vec<ProcessInfo>, ancestor: u32) -> Vec<ProcessInfo> {
         .collect()
 }
 
-/// The process went away between listing and reading.
+/// True if the process ended between listing and reading.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
-/// Reads `/proc/<pid>/stat`; `None` for the dead. The program's name may hold anything, also parentheses and spaces.
+/// Parses `/proc/<pid>/stat`; `None` for a dead process. The program's name may hold any characters, also parentheses
+/// and spaces.
 fn parse_stat(stat: &str) -> Option<ProcessInfo> {
     let (pid, rest) = stat.split_once(" (")?;
     let (name, rest) = rest.rsplit_once(") ")?;
@@ -90,7 +103,7 @@ fn parse_stat(stat: &str) -> Option<ProcessInfo> {
     let threads: u32 = fields.get(17)?.parse().ok()?;
     let dead = match *fields.first()? {
         "X" | "x" => true,
-        // The first thread is gone; others of the process may go on.
+        // The first thread has ended; other threads of the process may live.
         "Z" => threads <= 1,
         _ => false,
     };

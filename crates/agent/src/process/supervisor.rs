@@ -1,4 +1,4 @@
-//! The only waiter for children, and the registry of those that it started.
+//! The only place that waits for child processes, and the registry of those that it started.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,7 +26,7 @@ pub struct Exit {
     pub name: &'static str,
     /// Its process id.
     pub pid: u32,
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
 }
 
@@ -35,7 +35,7 @@ pub struct Exit {
 pub struct Running {
     /// Its process id.
     pub pid: u32,
-    /// How it ended; `None` while it runs.
+    /// Its exit status; `None` while it runs.
     pub exit: watch::Receiver<Option<ExitStatus>>,
     /// Its standard input, if piped.
     pub stdin: Option<ChildStdin>,
@@ -56,15 +56,18 @@ impl Running {
 pub(crate) async fn wait_for(exit: &mut watch::Receiver<Option<ExitStatus>>) -> ExitStatus {
     match exit.wait_for(Option::is_some).await.ok().and_then(|status| *status) {
         Some(status) => status,
-        // The registry drops its end only after it has told; nothing else can be known.
+        // The registry drops the sender only after it has sent the status; so nothing more will come.
         None => std::future::pending().await,
     }
 }
 
 impl Supervisor {
-    /// Starts the reaper, once per process: from now on nobody else may wait for a child (no `tokio::process`, no
-    /// `Child::wait`). If the agent is not PID 1 it becomes a child subreaper, so that its orphans still are its own.
-    /// Also returns where the ends of this supervisor's children arrive.
+    /// Starts the reaper, once per process. From now on nothing else may wait for a child (no `tokio::process`, no
+    /// `Child::wait`). If the agent is not PID 1 it becomes a child subreaper, so that orphans among its descendants
+    /// become its children. Also returns the channel on which the ends of this supervisor's children arrive.
+    ///
+    /// # Errors
+    /// Fails with [`ProcessError::System`] if the reaper cannot be started.
     pub fn start() -> Result<(Self, mpsc::UnboundedReceiver<Exit>), ProcessError> {
         let system = |action| move |source: io::Error| ProcessError::System { action, source };
         if std::process::id() != 1 {
@@ -83,22 +86,29 @@ impl Supervisor {
         Ok((Self { exits }, received))
     }
 
-    /// Starts a child in a process group of its own; its end is reported on the channel under `name` and in
+    /// Starts a child in a process group of its own. Its end is reported on the channel under `name`, and in
     /// [`Running::exit`].
+    ///
+    /// # Errors
+    /// Fails with [`ProcessError::Start`] if the program cannot be executed, and with [`ProcessError::Closed`] while
+    /// all processes are being killed.
     pub fn spawn(&self, name: &'static str, command: Command) -> Result<Running, ProcessError> {
         self.spawn_reporting(Some(name), command)
     }
 
-    /// As [`Supervisor::spawn`]; without a name the end is told in [`Running::exit`] alone.
+    /// As [`Supervisor::spawn`]; without a name, the end is reported in [`Running::exit`] only.
+    ///
+    /// # Errors
+    /// As [`Supervisor::spawn`].
     pub(crate) fn spawn_reporting(
         &self,
         name: Option<&'static str>,
         mut command: Command,
     ) -> Result<Running, ProcessError> {
         let program = command.get_program().to_string_lossy().into_owned();
-        // The reaper reaps under this lock only: it can neither miss this child's end nor take the failed child that
-        // the standard library waits for itself when the program cannot be executed. Another lock than the registry's:
-        // a program on a slow disk must not keep a signal from those that run.
+        // The reaper reaps only while it holds this lock. So it cannot miss the end of this child. Nor can it reap a
+        // child that failed to execute its program: the standard library itself waits for that child. It is not the
+        // registry's lock: a program on a slow disk must not delay signals to running processes.
         let _one = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
         {
             let mut registry = registry();
@@ -125,20 +135,31 @@ impl Supervisor {
         })
     }
 
-    /// Sends `signal` to a child. `false` if it has ended: the id may then belong to another process, and is left alone.
+    /// Sends `signal` to a child. Returns `false`, and sends nothing, if the child has ended: its id may belong to
+    /// another process by now.
+    ///
+    /// # Errors
+    /// Fails with [`ProcessError::System`] if the kernel refuses the signal.
     pub fn signal(&self, pid: u32, signal: Signal) -> Result<bool, ProcessError> {
         send(pid, |pid| rustix::process::kill_process(pid, signal))
     }
 
-    /// Sends `signal` to a child's process group. `false` if the child has ended.
+    /// Sends `signal` to a child's process group. Returns `false` if the child has ended.
+    ///
+    /// # Errors
+    /// As [`Supervisor::signal`].
     pub fn signal_group(&self, pid: u32, signal: Signal) -> Result<bool, ProcessError> {
         send(pid, |pid| rustix::process::kill_process_group(pid, signal))
     }
 
-    /// Kills every process of the PID namespace but PID 1 (this agent) and `except` with SIGKILL, and returns when none
-    /// is left alive: the proof that a lease may be released on. If the agent is not PID 1, its descendants are meant.
-    /// Meanwhile nothing can be started. Does not return as long as one of them hangs in the kernel. Processes that
-    /// belong to another user (a debugging container in this PID namespace) cannot be ours and are left alone.
+    /// Kills every process of the PID namespace with SIGKILL, except PID 1 (this agent) and `except`, and returns when
+    /// none is alive. That is the proof on which a lease may be released. If the agent is not PID 1, its descendants
+    /// are killed instead. Meanwhile no process can be started. It does not return while a process hangs in the kernel.
+    /// Processes of another user (a debugging container in this PID namespace) cannot be the agent's; they are left
+    /// alone.
+    ///
+    /// # Errors
+    /// Fails with [`ProcessError::System`] if processes cannot be listed or killed: then nothing is proven.
     pub async fn kill_everything_else(&self, except: &[u32]) -> Result<(), ProcessError> {
         let except = except.to_vec();
         let system = |source| ProcessError::System {
@@ -161,9 +182,9 @@ struct Child {
 struct Registry {
     children: HashMap<u32, Child>,
     reaping: bool,
-    /// A child is being started: it may live, and is not known yet.
+    /// A child is being started: it may live already, and is not registered yet.
     spawning: bool,
-    /// How many are killing everything right now.
+    /// How many calls are killing all processes right now.
     closed: usize,
 }
 
@@ -172,8 +193,8 @@ static SPAWNING: Mutex<()> = Mutex::new(());
 
 static CHILD_STARTED: Condvar = Condvar::new();
 
-/// How soon an orphan is reaped if we had no child at all when it came to us. (In production the dead-man is always
-/// there, and `waitid` simply blocks.)
+/// How soon an orphan is reaped if this process had no child when the orphan came to it. In production the dead-man is
+/// always a child, and `waitid` simply blocks.
 const ORPHAN_CHECK: Duration = Duration::from_millis(200);
 
 fn registry() -> MutexGuard<'static, Registry> {
@@ -186,7 +207,7 @@ fn registry() -> MutexGuard<'static, Registry> {
 
 fn reap() {
     loop {
-        // Only looks: the zombie, and with it the process id, stays until it is reaped under the lock.
+        // Only checks: the zombie, and with it the process id, stays until it is reaped under the lock.
         match rustix::process::waitid(WaitId::All, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
             Ok(_) => reap_all_dead(),
             Err(Errno::INTR) => {}
@@ -211,7 +232,7 @@ fn reap_all_dead() {
         };
         child.told.send_replace(Some(status));
         if let Some((name, exits)) = child.report {
-            // Nobody listens any more while the agent ends.
+            // The receiver is gone while the agent ends.
             let _ = exits.send(Exit { name, pid, status });
         }
     }
@@ -236,7 +257,7 @@ fn raw_pid(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
 
-/// While it exists, nothing can be started.
+/// While a value exists, no process can be started.
 struct NothingStarts;
 
 impl NothingStarts {
@@ -254,10 +275,11 @@ impl Drop for NothingStarts {
 
 fn kill_until_none_is_left(except: &[u32]) -> io::Result<()> {
     let _closed = NothingStarts::new();
-    // A process that is not our child tells nobody of its end, so we look again; and what it started meanwhile, too.
+    // A process that is not our child does not report its end, so the list is read again. So are the processes that it
+    // started meanwhile.
     let mut pause = Duration::from_millis(2);
     loop {
-        // Asked before the look: what is started meanwhile is seen by the next one.
+        // Read before the list: a process that is started meanwhile is in the next list.
         let mut left = usize::from(registry().spawning);
         for process in super::proc_fs::own_processes()?
             .into_iter()
@@ -288,7 +310,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ends_are_reported_under_their_name() {
+    async fn the_end_of_a_child_is_reported_under_its_name() {
         let (supervisor, mut exits) = Supervisor::start().expect("a supervisor");
         let mut child = supervisor.spawn("seven", shell("exit 7")).expect("a child");
         assert_eq!(child.wait().await.code(), Some(7));

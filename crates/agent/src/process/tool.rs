@@ -9,30 +9,38 @@ use tokio::net::unix::pipe;
 
 use super::{ProcessError, Signal, Supervisor};
 
-/// What a tool left behind.
+/// The result of a tool.
 #[derive(Clone, Debug)]
 pub struct Output {
-    /// How it ended.
+    /// Its exit status.
     pub status: ExitStatus,
-    /// What it wrote to standard output (the last MiB).
+    /// Its standard output (the last MiB).
     pub stdout: String,
-    /// What it wrote to standard error (the last MiB).
+    /// Its standard error (the last MiB).
     pub stderr: String,
 }
 
-/// How much of a tool's output is kept.
+/// Bytes of each output of a tool that are kept.
 const OUTPUT_LIMIT: usize = 1 << 20;
-/// How much of standard error an error message quotes.
+/// Bytes of standard error that an error message quotes.
 const QUOTED: usize = 2_000;
 
 impl Supervisor {
-    /// Runs a tool to its end, without standard input. Killed with its whole process group after `timeout`, or when
-    /// this future is dropped. A failure status is an error with the end of its standard error.
+    /// Runs a tool to its end, without standard input. The tool is killed with its whole process group after `timeout`,
+    /// or when this future is dropped.
+    ///
+    /// # Errors
+    /// Fails with [`ProcessError::Failed`], which holds the end of standard error, if the tool reports failure. Fails
+    /// with [`ProcessError::TooSlow`] after `timeout`, and with the errors of [`Supervisor::spawn`] if it cannot be
+    /// started.
     pub async fn run(&self, command: Command, timeout: Duration) -> Result<Output, ProcessError> {
         self.run_with(command, timeout, |_| ()).await
     }
 
-    /// As [`Supervisor::run`]; `on_line` sees every line of standard error as it comes.
+    /// As [`Supervisor::run`]; `on_line` is called with every line of standard error as it comes.
+    ///
+    /// # Errors
+    /// As [`Supervisor::run`].
     pub async fn run_with(
         &self,
         mut command: Command,
@@ -82,7 +90,7 @@ impl Supervisor {
     }
 }
 
-/// Ends a tool that nobody waits for any more; harmless after its end.
+/// Kills a tool when its future is dropped; does nothing after the tool's end.
 struct KillOnDrop<'a> {
     supervisor: &'a Supervisor,
     pid: u32,
@@ -96,7 +104,7 @@ impl Drop for KillOnDrop<'_> {
     }
 }
 
-/// Reads a pipe to its end, and keeps the last part.
+/// Reads a pipe to its end; returns the last part of its content.
 async fn read(pipe: Option<OwnedFd>, mut on_line: impl FnMut(&str) + Send) -> std::io::Result<String> {
     let Some(pipe) = pipe else { return Ok(String::new()) };
     let mut pipe = pipe::Receiver::from_owned_fd(pipe)?;
@@ -137,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn output_and_failure_are_told() {
+    async fn output_and_failure_are_returned() {
         let (supervisor, _exits) = Supervisor::start().expect("a supervisor");
         let limit = Duration::from_secs(20);
         let mut lines = Vec::new();

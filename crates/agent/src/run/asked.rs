@@ -1,4 +1,4 @@
-//! Candidates' requests for promises, held until they can be answered.
+//! Candidates' requests for promises. They are held until they can be answered.
 
 use machine::instance::observer::HeldRequests;
 use machine::protocol::{PromiseReply, PromiseRequest};
@@ -8,18 +8,18 @@ use tokio::sync::oneshot;
 use crate::observe::World;
 use crate::peer::Signed;
 
-/// The way back to a candidate.
+/// The channel for the answer to a candidate.
 type Reply = oneshot::Sender<Result<PromiseReply, String>>;
 
-/// Requests that wait for their answers.
+/// The requests that wait for their answers.
 #[derive(Default)]
 pub(super) struct Asked {
     held: HeldRequests<Reply>,
 }
 
 impl Asked {
-    /// Takes a request: the machine is to know of it before it is answered. One of another database changes nothing; one
-    /// whose sender has not proved to be a member is refused.
+    /// Takes a request, which is answered after the machine has seen it. A request of another database changes nothing.
+    /// A request is refused if its sender has not proved to be a member.
     pub(super) fn take(&mut self, world: &mut World, request: Signed<PromiseRequest>, reply: Reply, now: BootTime) {
         let Signed { message: request, key } = request;
         if let Err(reason) = world.observer.candidate(&request, key.as_deref(), now) {
@@ -30,10 +30,10 @@ impl Asked {
         self.held.hold(request, reply, now);
     }
 
-    /// Answers what can be answered for good, and what has waited long enough; says when the next has.
+    /// Sends the answers that are final, and those that have waited long enough. Returns when the next answer is due.
     pub(super) fn answer(&mut self, world: &World, now: BootTime) -> Option<BootTime> {
         let waits = |reply: &Reply| !reply.is_closed();
-        // A candidate that has gone asks again.
+        // A candidate that does not wait any more will ask again.
         let send = |reply: Reply, answer| drop(reply.send(answer));
         self.held.answer(world.observed(), now, waits, send)
     }

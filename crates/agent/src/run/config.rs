@@ -1,14 +1,17 @@
-//! Where this agent is: from the environment that the operator gives to the container.
+//! The agent's configuration, from the environment that the operator gives to the container.
 
 use std::path::PathBuf;
 
 use anyhow::Context;
 use api::names::{
-    ALIVE_SOCKET, APP_PATH, DATA_PATH, ENV_ADDRESS, ENV_CLUSTER, ENV_CLUSTER_UID, ENV_NAMESPACE, ENV_POD, ENV_POD_UID,
-    ENV_WAL_OF, Names, RUN_PATH, TLS_PATH, WAL_PATH,
+    AGENT_PATH, ALIVE_SOCKET, APP_PATH, DATA_PATH, ENV_ADDRESS, ENV_ARCHIVES, ENV_CLUSTER, ENV_CLUSTER_UID,
+    ENV_NAMESPACE, ENV_POD, ENV_POD_UID, ENV_WAL_OF, Names, RECOVERY_STORE_PATH, RUN_PATH, STORE_PATH, TLS_PATH,
+    WAL_PATH,
 };
 
-/// Where this agent is.
+use crate::archive::Archiving;
+
+/// The agent's configuration: its pod, its database, and its paths.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Names of its database's objects.
@@ -29,20 +32,30 @@ pub struct Config {
     pub data: PathBuf,
     /// The WAL volume, if there is one.
     pub wal: Option<PathBuf>,
-    /// The pod whose WAL volume it is, if that is another one.
+    /// The pod that the WAL volume belongs to, if it is another one.
     pub wal_of_another: Option<String>,
     /// Directory of the Unix socket.
     pub socket: PathBuf,
-    /// The Unix socket at which the agent gives its sign of life.
+    /// The Unix socket on which the agent gives its sign of life.
     pub alive: PathBuf,
     /// The cluster's certificate.
     pub tls: PathBuf,
     /// File with the application user's password.
     pub password: PathBuf,
+    /// How PostgreSQL archives its WAL; `None` if it does not. A container keeps that for its life, since PostgreSQL has to be started
+    /// for it.
+    pub archive: Option<Archiving>,
+    /// The agent's program.
+    pub program: PathBuf,
+    /// Where the Secrets of the store are mounted that the database is recovered from, if there are any.
+    pub recovery_access: PathBuf,
 }
 
 impl Config {
-    /// From the environment.
+    /// Reads the configuration from the environment.
+    ///
+    /// # Errors
+    /// Fails if a variable is missing, or the pod's name has no number at its end; the error names it.
     pub fn from_environment() -> anyhow::Result<Self> {
         let variable =
             |name: &str| std::env::var(name).with_context(|| format!("read the environment variable {name}"));
@@ -67,6 +80,13 @@ impl Config {
             alive: ALIVE_SOCKET.into(),
             tls: TLS_PATH.into(),
             password: PathBuf::from(APP_PATH).join("password"),
+            program: PathBuf::from(AGENT_PATH).join("agent"),
+            recovery_access: RECOVERY_STORE_PATH.into(),
+            archive: std::env::var_os(ENV_ARCHIVES).map(|_| Archiving {
+                program: PathBuf::from(AGENT_PATH).join("agent"),
+                socket: PathBuf::from(RUN_PATH).join("archive"),
+                access: STORE_PATH.into(),
+            }),
         })
     }
 
@@ -77,6 +97,9 @@ impl Config {
 }
 
 /// Name of the user that this process runs as, as PostgreSQL's `peer` method sees it.
+///
+/// # Errors
+/// Fails if `/etc/passwd` cannot be read, or does not name the user.
 pub(super) fn system_user() -> anyhow::Result<String> {
     let uid = rustix::process::geteuid().as_raw().to_string();
     let passwd = std::fs::read_to_string("/etc/passwd").context("read /etc/passwd")?;

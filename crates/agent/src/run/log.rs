@@ -1,9 +1,9 @@
-//! Decisions in the log: what changes, and why.
+//! Logging decisions: the action, and why it was decided.
 
 use machine::instance::Action;
 
-/// Logs decisions that differ from the one before, and waits for something else than the last one; what comes again and
-/// again only at level debug.
+/// Logs a decision that differs from the one before, and a wait for another thing than the last wait. Repetitions are
+/// logged at level debug only.
 #[derive(Default)]
 pub(super) struct Decisions {
     last: Option<(&'static str, String)>,
@@ -11,7 +11,7 @@ pub(super) struct Decisions {
 }
 
 impl Decisions {
-    /// `action` by its [`name`].
+    /// Logs a decision; `action` is its [`name`].
     pub(super) fn decision(&mut self, rule: &'static str, action: String, because: &str) {
         if is_routine(&action, because) {
             tracing::debug!(rule, because, "decided");
@@ -46,7 +46,7 @@ fn is_routine(action: &str, because: &str) -> bool {
     }
 }
 
-/// The action without its content.
+/// The name of the action, without its content.
 pub(super) fn name(action: &Action) -> String {
     match action {
         Action::WriteLease { purpose, .. } => format!("{purpose:?}Lease"),
@@ -62,12 +62,14 @@ pub(super) fn name(action: &Action) -> String {
 mod tests {
     use super::*;
     use machine::instance::{Purpose, Stop};
+    use machine::units::Millis;
 
     #[test]
     fn actions_have_short_names_without_content() {
         assert_eq!(name(&Action::Stop(Stop::Kill)), "StopKill");
         let secret = Action::Initdb {
             cluster_uid: "c0ffee".to_owned(),
+            from_backup: false,
         };
         assert_eq!(name(&secret), "Initdb");
         assert_eq!(name(&Action::Exit), "Exit");
@@ -78,7 +80,7 @@ mod tests {
             timing: machine::timing::Timing::DEFAULT,
         };
         assert!(is_routine(&name(&renew), "the lease is due for renewal"));
-        assert!(!is_routine(&name(&renew), "a member has something new to tell"));
+        assert!(!is_routine(&name(&renew), "the report of orders-1 has changed"));
     }
 
     fn content() -> machine::lease_object::LeaseContent {
@@ -86,7 +88,7 @@ mod tests {
             uid: "u".to_owned(),
             version: "7".to_owned(),
             holder: None,
-            duration: 10_000,
+            duration: Millis::seconds(10),
             epoch: machine::protocol::Epoch(1),
             system_id: None,
             release: None,
@@ -96,6 +98,7 @@ mod tests {
             history: Vec::new(),
             members: Default::default(),
             positions: Default::default(),
+            archive: None,
         }
     }
 }

@@ -1,7 +1,8 @@
-//! What `/metrics` shows of the world.
+//! Filling the metrics from the world.
 
 use machine::instance::{Action, Mode, Process, Stop};
 use machine::timing::BootTime;
+use machine::units::{Bytes, Millis};
 
 use crate::http::Metrics;
 use crate::observe::World;
@@ -32,8 +33,8 @@ pub(super) fn measure(metrics: &Metrics, world: &World, now: BootTime) {
     let age = observed
         .lease
         .confirmed
-        .map_or(0, |confirmed| now.since(confirmed.sent));
-    metrics.lease_age.set(signed(age));
+        .map_or(Millis::ZERO, |confirmed| now.since(confirmed.sent));
+    metrics.lease_age.set(signed(age.0));
     if let Some(position) = answer.and_then(|answer| answer.position) {
         metrics.timeline.set(position.timeline.0.into());
         metrics.wal_position.set(signed(position.lsn.0));
@@ -50,8 +51,8 @@ pub(super) fn measure(metrics: &Metrics, world: &World, now: BootTime) {
     metrics.sessions.set(status.sessions.into());
     let lag = status
         .replayed
-        .map_or(0, |replayed| status.position.lsn.0.saturating_sub(replayed.0));
-    metrics.replay_lag.set(signed(lag));
+        .map_or(Bytes::ZERO, |replayed| status.position.lsn.since(replayed));
+    metrics.replay_lag.set(signed(lag.0));
 }
 
 fn signed(value: u64) -> i64 {

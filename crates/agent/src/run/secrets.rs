@@ -1,36 +1,38 @@
-//! When the application's role is given the password of the Secret.
+//! When to give the application's role the password of the Secret.
 
 use machine::instance::{Mode, Process};
 use machine::timing::BootTime;
+use machine::units::Millis;
 
 use crate::observe::World;
 
-/// Distance between tries, in milliseconds.
-const AGAIN: u64 = 10_000;
+/// Pause between tries.
+const AGAIN: Millis = Millis::seconds(10);
 
-/// Given by each server that serves as primary, once, and again when the file changes: the Secret is what counts.
+/// The application's password. Each server that serves as primary sets it once, and again when the file changes: the
+/// Secret's password is the valid one.
 #[derive(Debug, Default)]
 pub(super) struct Password {
-    /// The file has been seen.
+    /// The file has been read.
     known: bool,
-    /// Process id of the primary that has the file's password.
+    /// Process id of the primary that has set the file's password.
     given_by: Option<u32>,
-    /// The server that is giving it.
+    /// Process id of the server that is setting it.
     running: Option<u32>,
-    /// The file has changed since that began.
+    /// The file has changed since setting began.
     changed: bool,
     not_before: BootTime,
 }
 
 impl Password {
-    /// The file is another one than before.
+    /// The file has changed.
     pub(super) fn changed(&mut self) {
         self.known = true;
         self.given_by = None;
         self.changed = true;
     }
 
-    /// It is to be given now; to be called when it then is.
+    /// True if the password is to be set now. The caller must then set it.
     pub(super) fn is_due(&mut self, world: &World, now: BootTime) -> bool {
         let postgres = &world.observed().postgres;
         let serving = postgres.open && postgres.process == Process::Running { mode: Mode::Primary };
@@ -49,7 +51,7 @@ impl Password {
         due
     }
 
-    /// It has been given, or not.
+    /// Takes the result of setting the password.
     pub(super) fn done(&mut self, done: Result<bool, String>, now: BootTime) {
         let by = self.running.take();
         match done {
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_given_once_by_each_primary_and_after_each_change() {
+    fn each_primary_sets_the_password_once_and_after_each_change() {
         let mut password = Password::default();
         assert!(!password.begins(7, BootTime(0)), "the file has not been seen");
         password.changed();

@@ -1,7 +1,8 @@
-//! Putting the agent together: sources of events, servers, the first look.
+//! Starting the agent: sources of events, and servers.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -16,18 +17,21 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 
-use super::{Agent, Config, Event, Unread, asked, config, log, secrets};
+use super::{Agent, Config, archive, asked, config, log, secrets};
 use crate::deadman::{DeadMan, boot_time};
+use crate::event::{Event, Unread};
 use crate::execute::Executor;
+use crate::execute::Recovering;
 use crate::http::{self, Health, Metrics};
 use crate::kubernetes::{Clients, watch as watch_object};
 use crate::observe::{Poll, Scan, World, canary, greet, id, poll, scan, watch_kept, watch_room, watch_secrets};
 use crate::peer;
-use crate::postgres::{Files, Tools};
+use crate::postgres::Files;
 use crate::process::{Exit, Supervisor};
+use crate::tools::Tools;
 use crate::volume::{Volume, VolumeError};
 
-/// Requests of peers that may wait for the event loop.
+/// How many requests of peers may wait for the event loop.
 const PEER_BACKLOG: usize = 64;
 
 pub(super) async fn start(
@@ -76,6 +80,7 @@ pub(super) async fn start(
     workers.spawn(watch_room(volume.clone(), move |full| {
         let _ = tell.send(Event::Seen(Seen::Full(full)));
     }));
+    let archive = start_archive(&config, &pgdata, &supervisor, &events, &workers)?;
     let agent = Agent {
         world,
         executor: Executor {
@@ -94,6 +99,12 @@ pub(super) async fn start(
             undo_start: Arc::default(),
             cancelled: Arc::default(),
             killing: Arc::default(),
+            archive: config.archive,
+            recovering: Recovering {
+                namespace: config.namespace,
+                program: config.program,
+                access: config.recovery_access,
+            },
         },
         health,
         metrics,
@@ -102,15 +113,55 @@ pub(super) async fn start(
         log: log::Decisions::default(),
         asked: asked::Asked::default(),
         password: secrets::Password::default(),
+        archive,
         pgdata,
         armed: None,
-        looking: false,
-        look_again: false,
-        look_at: None,
+        reading: false,
+        read_again: false,
+        read_at: None,
         no_room: 0,
         enforced_at: Some(machine::timing::BootTime(0)),
     };
     Ok((agent, received))
+}
+
+/// Keeps the archive's worker running, and makes the backups that are asked for, if there is an archive.
+fn start_archive(
+    config: &Config,
+    pgdata: &Path,
+    supervisor: &Supervisor,
+    events: &UnboundedSender<Event>,
+    workers: &Handle,
+) -> anyhow::Result<Option<archive::Archive>> {
+    let Some(archiving) = &config.archive else {
+        return Ok(None);
+    };
+    let archive = archive::Archive::new(config, archiving.access.clone()).context("name the archive's folder")?;
+    let paths = crate::archive::Paths {
+        socket: archiving.socket.clone(),
+        wal: pgdata.join("pg_wal"),
+        access: archiving.access.clone(),
+    };
+    let tell = events.clone();
+    workers.spawn(crate::archive::keep(
+        supervisor.clone(),
+        archiving.program.clone(),
+        paths,
+        archive.orders(),
+        move |record| {
+            let _ = tell.send(Event::Seen(Seen::Archive(Box::new(record))));
+        },
+    ));
+    let tell = events.clone();
+    workers.spawn(crate::base::keep(
+        supervisor.clone(),
+        archiving.program.clone(),
+        archive.backups(),
+        move |task| {
+            let _ = tell.send(Event::Seen(Seen::Backup(Box::new(task))));
+        },
+    ));
+    Ok(Some(archive))
 }
 
 fn own(config: &Config) -> anyhow::Result<Own> {
@@ -128,7 +179,7 @@ fn own(config: &Config) -> anyhow::Result<Own> {
     })
 }
 
-/// By which two builds are told apart: the version, and the commit that `cargo xtask image` has built it from.
+/// The version, with the commit that `cargo xtask image` has built. It distinguishes two builds of one version.
 fn version(commit: Option<&str>) -> String {
     let version = env!("CARGO_PKG_VERSION");
     commit.map_or_else(|| version.to_owned(), |commit| format!("{version}+{commit}"))
@@ -138,7 +189,7 @@ fn any(port: u16) -> SocketAddr {
     (Ipv4Addr::UNSPECIFIED, port).into()
 }
 
-/// Listens where connections are served.
+/// Binds the port on the runtime that serves its connections.
 async fn bind(workers: &Handle, port: u16) -> anyhow::Result<TcpListener> {
     Ok(workers.spawn(async move { Port::bind(any(port)) }).await??)
 }
@@ -246,7 +297,7 @@ fn follow_secrets(config: &Config, events: &UnboundedSender<Event>, workers: &Ha
     }));
 }
 
-/// Reads the volume, after making sure that it can be used.
+/// Prepares and reserves the volume, moves its WAL if necessary, and reads it.
 pub(super) async fn read_volume(volume: Volume, tools: &Tools) -> Result<Box<Scan>, Unread> {
     let preparing = volume.clone();
     let prepare = move || {
@@ -262,11 +313,11 @@ pub(super) async fn read_volume(volume: Volume, tools: &Tools) -> Result<Box<Sca
 }
 
 fn unread(error: impl std::error::Error + Send + Sync + 'static) -> Unread {
-    Unread::from(words(error))
+    Unread::from(describe(error))
 }
 
-/// An error with all its causes.
-pub(super) fn words(error: impl std::error::Error + Send + Sync + 'static) -> String {
+/// The text of an error with all its causes.
+pub(super) fn describe(error: impl std::error::Error + Send + Sync + 'static) -> String {
     format!("{:#}", anyhow::Error::new(error))
 }
 

@@ -1,4 +1,4 @@
-//! Data that gives way to a new copy, and data that is being rewound.
+//! Data that a new copy replaces, and data that is being rewound.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::files::{exists, failed, make_directory, read_if_there, remove_tree, sync_parent, write_atomically};
 use super::{Volume, VolumeError};
-use crate::postgres::Tools;
+use crate::tools::Tools;
 
-/// `agent/setting-aside.json`: where the data goes, written before the first rename.
+/// `agent/setting-aside.json`: the name under which the data is set aside. Written before the first rename.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Going {
@@ -22,9 +22,14 @@ struct Going {
 }
 
 impl Volume {
-    /// Moves PGDATA and its WAL to `aside/<timeline>-<position>-<number>` on their volumes, or removes them if not `keep`;
-    /// afterwards there is no data ([`super::DataState::Empty`]). PostgreSQL must be stopped. What is broken off is
-    /// [`super::DataState::Unfinished`], and [`Volume::discard_unfinished`] completes it. The mark of a rewind goes, too.
+    /// Moves PGDATA and its WAL to `aside/<timeline>-<position>-<number>` on their volumes, or removes them if `keep`
+    /// is false. Afterwards there is no data ([`super::DataState::Empty`]). PostgreSQL must be stopped. If this breaks
+    /// off, the data is [`super::DataState::Unfinished`], and [`Volume::discard_unfinished`] completes the move. The
+    /// marks of a rewind and of a former primary are removed, too.
+    ///
+    /// # Errors
+    /// Fails if the mark cannot be written, or a directory cannot be renamed or removed. An unreadable control file is
+    /// no error: the data is then set aside as `unreadable-<seconds>`.
     pub async fn set_aside(&self, tools: &Tools, keep: bool) -> Result<(), VolumeError> {
         let label = match self.control_data(tools).await {
             Ok(control) => format!(
@@ -32,7 +37,8 @@ impl Volume {
                 control.newest_timeline().0,
                 control.end().to_string().replace('/', "_")
             ),
-            // What cannot be read can be kept all the same. Its name is not to come again, in case it was let go of.
+            // Unreadable data can be kept all the same. The time makes its name unique, even if earlier data of that
+            // name was discarded.
             Err(_) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH);
                 format!("unreadable-{}", now.map_or(0, |since| since.as_secs()))
@@ -49,7 +55,10 @@ impl Volume {
         .await
     }
 
-    /// What is kept, by name.
+    /// The data that was set aside and kept, by name.
+    ///
+    /// # Errors
+    /// Fails if the directory cannot be listed, or the note of a setting aside is damaged.
     pub fn kept(&self) -> Result<BTreeSet<String>, VolumeError> {
         let place = self.aside(self.data_mount());
         let going = self.going()?.map(|going| going.name);
@@ -65,10 +74,14 @@ impl Volume {
             .collect())
     }
 
-    /// Removes what is kept under this name; returns what is left.
+    /// Removes the kept data of this name; returns the names that are left. Does nothing if nothing is kept under the
+    /// name.
+    ///
+    /// # Errors
+    /// As [`Volume::kept`]; also fails if a directory cannot be removed.
     pub fn discard_kept(&self, name: &str) -> Result<BTreeSet<String>, VolumeError> {
         if self.kept()?.contains(name) {
-            // Its WAL first: as long as the data is there, it is known.
+            // The WAL first: as long as the data is there, its name is listed, and the removal can be tried again.
             let mounts = [self.wal_mount(), Some(self.data_mount())];
             for mount in mounts.into_iter().flatten() {
                 remove_tree(&self.aside(mount).join(name))?;
@@ -77,33 +90,51 @@ impl Volume {
         self.kept()
     }
 
-    /// Something was done to PGDATA by `pg_rewind` that did not finish: it must not be started.
+    /// True if a `pg_rewind` of PGDATA was begun and did not finish. Such data must not be started.
+    ///
+    /// # Errors
+    /// Fails if it cannot be found out.
     pub fn is_rewinding(&self) -> Result<bool, VolumeError> {
         exists(&self.rewinding_file())
     }
 
-    /// PGDATA is not whole: a rewind or a setting aside was begun.
+    /// True if PGDATA is not whole: a rewind or a setting aside was begun.
+    ///
+    /// # Errors
+    /// Fails if it cannot be found out.
     pub(crate) fn is_torn(&self) -> Result<bool, VolumeError> {
         Ok(self.is_rewinding()? || self.is_setting_aside()?)
     }
 
-    /// Marks PGDATA, durably, before `pg_rewind` touches it.
+    /// Marks PGDATA durably as being rewound. Called before `pg_rewind` touches it.
+    ///
+    /// # Errors
+    /// Fails if the mark cannot be written.
     pub fn begin_rewind(&self) -> Result<(), VolumeError> {
         let mark = self.rewinding_file();
         write_atomically(&mark, b"", 0o600).map_err(failed("write", &mark))
     }
 
-    /// Removes the mark; all of PGDATA must be on disk.
+    /// Removes the mark of a rewind. All of PGDATA must be on disk before.
+    ///
+    /// # Errors
+    /// Fails if the mark cannot be removed.
     pub fn finish_rewind(&self) -> Result<(), VolumeError> {
         remove_durably(&self.rewinding_file())
     }
 
-    /// The data was a primary's before it was started as a standby.
+    /// True if the data was a primary's before it was started as a standby.
+    ///
+    /// # Errors
+    /// Fails if it cannot be found out.
     pub fn was_primary(&self) -> Result<bool, VolumeError> {
         exists(&self.was_primary_file())
     }
 
-    /// Notes that, durably, or that it is of no account any more.
+    /// Notes durably that the data was a primary's, or removes that note.
+    ///
+    /// # Errors
+    /// Fails if the note cannot be written or removed.
     pub fn note_was_primary(&self, was_primary: bool) -> Result<(), VolumeError> {
         let mark = self.was_primary_file();
         match was_primary {
@@ -113,12 +144,12 @@ impl Volume {
         }
     }
 
-    /// A setting aside was begun.
+    /// True if a setting aside was begun.
     pub(super) fn is_setting_aside(&self) -> Result<bool, VolumeError> {
         exists(&self.going_file())
     }
 
-    /// Completes a setting aside that was begun; harmless if there is none.
+    /// Completes a setting aside that was begun; does nothing if there is none.
     pub(super) fn complete_setting_aside(&self) -> Result<(), VolumeError> {
         let mark = self.going_file();
         let Some(going) = self.going()? else {
@@ -143,7 +174,7 @@ impl Volume {
         remove_durably(&mark)
     }
 
-    /// Where PGDATA goes, if a setting aside was begun.
+    /// Where PGDATA is moved to, if a setting aside was begun.
     pub(super) fn giving_way(&self) -> Result<Option<PathBuf>, VolumeError> {
         let place = |going: Going| self.aside(self.data_mount()).join(going.name);
         Ok(self.going()?.map(place))
@@ -160,7 +191,7 @@ impl Volume {
         };
         let going: Going = serde_json::from_str(&text).map_err(|error| damaged(error.to_string()))?;
         if !is_plain(&going.name) {
-            return Err(damaged(format!("{:?} is no name of ours", going.name)));
+            return Err(damaged(format!("{:?} is no name that an agent makes", going.name)));
         }
         Ok(Some(going))
     }
@@ -169,7 +200,7 @@ impl Volume {
         mount.join("aside")
     }
 
-    /// The first of `label-1`, `label-2` … that neither volume holds.
+    /// The first of `label-1`, `label-2` … that is free on both volumes.
     fn free_name(&self, label: &str) -> Result<String, VolumeError> {
         let mounts = [Some(self.data_mount()), self.wal_mount()];
         let mut number = 1_u32;
@@ -199,13 +230,13 @@ impl Volume {
     }
 }
 
-/// A name of ours.
+/// True if the agent may have made this name.
 fn is_plain(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     !name.is_empty() && name.bytes().all(plain)
 }
 
-/// Renames a directory, if it is still there.
+/// Moves a directory, if it still exists.
 fn move_into(from: &Path, to: &Path) -> Result<(), VolumeError> {
     if !exists(from)? {
         return Ok(());
@@ -218,7 +249,7 @@ fn move_into(from: &Path, to: &Path) -> Result<(), VolumeError> {
     sync_parent(to).map_err(failed("sync", to))
 }
 
-/// Makes the link `link` to `target`, in place of what link is there.
+/// If `link` is a link, replaces it by one to `target`.
 fn point_to(link: &Path, target: &Path) -> Result<(), VolumeError> {
     if !fs::symlink_metadata(link).is_ok_and(|found| found.is_symlink()) {
         return Ok(());
@@ -296,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_not_kept_is_removed() {
+    async fn data_that_is_not_to_be_kept_is_removed() {
         let scratch = Scratch::new();
         let volume = scratch.volume();
         let wal = data(&volume);

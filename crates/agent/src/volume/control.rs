@@ -1,4 +1,5 @@
-//! What `pg_controldata` says. Its format is the same from version 15 to 18; lines that we do not need may come and go.
+//! The output of `pg_controldata`. Its format is the same from version 15 to 18; lines that the agent does not need may
+//! come and go.
 
 use std::collections::BTreeMap;
 
@@ -10,29 +11,29 @@ use machine::protocol::{Lsn, Timeline};
 pub struct ControlData {
     /// Database system identifier.
     pub system_id: String,
-    /// What the server was doing when it last wrote.
+    /// The state that the server last wrote.
     pub state: ClusterState,
     /// Timeline of the last checkpoint.
     pub timeline: Timeline,
-    /// Place of the last checkpoint: after a clean stop, where the WAL's last record begins.
+    /// Position of the last checkpoint: after a clean stop, the beginning of the WAL's last record.
     pub checkpoint: Lsn,
-    /// Where replay begins at the next start.
+    /// The position from which the next start replays WAL.
     pub redo: Lsn,
     /// Bytes of a WAL segment, and of a page in it.
     pub wal_sizes: WalSizes,
-    /// Up to where recovery must go before the data is consistent; 0/0 if not a standby's.
+    /// The position that recovery must reach before the data is consistent; 0/0 if the data is not a standby's.
     pub minimum_recovery_end: Lsn,
     /// Timeline of [`Self::minimum_recovery_end`]; 0 if none.
     pub minimum_recovery_timeline: Timeline,
-    /// Settings that a standby may not have lower than its primary had.
+    /// Settings that a standby must not set lower than its primary had them.
     pub enforced: EnforcedSettings,
     /// Data pages have checksums.
     pub checksums: bool,
-    /// A copy of another instance that has not been started yet: the state is that of the other.
+    /// The data is a copy of another instance and has not been started yet: the state is that of the other instance.
     pub from_backup: bool,
 }
 
-/// How the WAL is cut into files and pages, in bytes.
+/// The sizes of WAL files and pages, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalSizes {
     /// Of a segment, one file.
@@ -63,24 +64,27 @@ pub enum ClusterState {
 }
 
 impl ControlData {
-    /// It was last written by a primary, not by a standby (a promoted standby is a primary).
+    /// True if a primary wrote it last, not a standby. A promoted standby is a primary.
     pub fn is_primarys(&self) -> bool {
         let recovering = [ClusterState::InArchiveRecovery, ClusterState::ShutDownInRecovery];
         !self.from_backup && !recovering.contains(&self.state)
     }
 
-    /// Timeline of the last WAL that is known to be in it: a promotion shows in the end of recovery first, and only in the
-    /// next checkpoint.
+    /// Timeline of the last WAL that the data is known to hold. After a promotion the new timeline shows first in the
+    /// minimum recovery end, and in the checkpoint only with the next checkpoint.
     pub fn newest_timeline(&self) -> Timeline {
         self.timeline.max(self.minimum_recovery_timeline)
     }
 
-    /// The last position that it is known to hold.
+    /// The last position that the data is known to hold.
     pub fn end(&self) -> Lsn {
         self.checkpoint.max(self.minimum_recovery_end)
     }
 
-    /// Reads the output of `pg_controldata` (`LC_ALL=C`). The error names what is wrong.
+    /// Reads the output of `pg_controldata` (with `LC_ALL=C`).
+    ///
+    /// # Errors
+    /// Fails if the checksum is wrong or a needed line is missing or not understood; the text names it.
     pub(super) fn parse(output: &str) -> Result<Self, String> {
         if output.contains("Calculated CRC checksum does not match") {
             return Err("the checksum of pg_control is wrong".to_owned());

@@ -1,4 +1,4 @@
-//! Files that are either whole on disk or not there.
+//! Files that are either whole on disk or absent.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -9,25 +9,35 @@ use serde::de::DeserializeOwned;
 
 use super::VolumeError;
 
-/// Wraps the error of a file operation.
+/// Makes a [`VolumeError`] of the error of a file operation.
 pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VolumeError {
     let path = path.to_owned();
     move |source| VolumeError::File { action, path, source }
 }
 
-/// Replaces `path` by a file with this content and mode, durably: after a crash it holds either the old or the new content, and the
-/// new one once this has returned.
+/// Replaces `path` by a file with this content and mode, durably. After a crash it holds the old or the new content;
+/// once this function has returned, it holds the new content.
+///
+/// # Errors
+/// Fails if the file beside `path` cannot be written, synchronized or renamed; `path` then holds its old content.
 pub(crate) fn write_atomically(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     write_whole(path, content, mode)?;
     sync_parent(path)
 }
 
-/// As [`write_atomically`], but after a crash of the machine it may hold the old content again.
+/// As [`write_atomically`], but after a crash of the machine the file may hold the old content again.
+///
+/// # Errors
+/// As [`write_atomically`].
 pub(crate) fn write_whole(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     replace(path, content, mode, File::sync_all)
 }
 
-/// As [`write_atomically`], for what is written anew before it is read after a crash of the machine: nothing is put on disk.
+/// As [`write_atomically`], but nothing is synchronized to disk. For files that are always written again before they
+/// are read after a crash of the machine.
+///
+/// # Errors
+/// Fails if the file beside `path` cannot be written or renamed.
 pub(crate) fn write_for_now(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     replace(path, content, mode, |_| Ok(()))
 }
@@ -51,17 +61,26 @@ fn replace(path: &Path, content: &[u8], mode: u32, sync: impl FnOnce(&File) -> i
     fs::rename(&staged, path)
 }
 
-/// Makes a directory (and those above it) that only its owner may enter.
+/// Makes a directory, and those above it, that only its owner may enter.
+///
+/// # Errors
+/// Fails if a directory cannot be made.
 pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Puts the names in the directory of `path` on disk.
+/// Synchronizes to disk the names in the directory of `path`.
+///
+/// # Errors
+/// Fails if the directory cannot be opened or synchronized.
 pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
-/// Reads a file; `None` only if there is none.
+/// Reads a file; `None` only if it does not exist.
+///
+/// # Errors
+/// Fails if the file exists and cannot be read.
 pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
     match fs::read_to_string(path) {
         Ok(content) => Ok(Some(content)),
@@ -70,8 +89,11 @@ pub(crate) fn read_if_there(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-/// Reads what an agent has stored as JSON; `None` only if there is none. What cannot be read or understood, or is of another
-/// version than `known`, is an error.
+/// Reads what an agent has stored as JSON; `None` only if the file does not exist.
+///
+/// # Errors
+/// Fails with [`VolumeError::File`] if the file cannot be read, and with [`VolumeError::Damaged`] if it is not
+/// understood or is of another version than `known`.
 pub(super) fn read_store<T: DeserializeOwned>(
     path: &Path,
     known: u32,
@@ -94,7 +116,7 @@ pub(super) fn damaged(path: &Path, reason: String) -> VolumeError {
     }
 }
 
-/// Something is at `path` (a dangling link counts).
+/// True if there is something at `path`; a dangling link counts.
 pub(super) fn exists(path: &Path) -> Result<bool, VolumeError> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -103,7 +125,7 @@ pub(super) fn exists(path: &Path) -> Result<bool, VolumeError> {
     }
 }
 
-/// There is no such directory, or nothing in it.
+/// True if there is no such directory, or nothing in it.
 pub(super) fn is_empty(path: &Path) -> Result<bool, VolumeError> {
     match fs::read_dir(path) {
         Ok(mut entries) => Ok(entries.next().is_none()),
@@ -112,12 +134,12 @@ pub(super) fn is_empty(path: &Path) -> Result<bool, VolumeError> {
     }
 }
 
-/// A file system has no room for what was to be written.
+/// True if a file system had no room for the write.
 pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
-/// Looks whether the file system mounted at `mount` can be written to. One that is full can be: there is only no room.
+/// Tries to write to the file system mounted at `mount`. A full file system counts as writable: it only lacks room.
 pub(super) fn try_writing(mount: &Path) -> io::Result<()> {
     let probe = mount.join(".cdb-writable");
     match write_atomically(&probe, b"", 0o600).and_then(|()| fs::remove_file(&probe)) {
@@ -132,12 +154,13 @@ pub(super) fn free(path: &Path) -> Result<u64, VolumeError> {
     Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
-/// PostgreSQL writes WAL as soon as it runs: a tenth more, at least four segments of the usual size.
+/// `bytes` and a margin: a tenth, and at least four segments of the usual size. PostgreSQL writes WAL as soon as it
+/// runs.
 pub(super) fn with_margin(bytes: u64) -> u64 {
     bytes.saturating_add((bytes / 10).max(4 * (16 << 20)))
 }
 
-/// Removes a directory with all that is in it; links are removed, not followed. Harmless if there is none.
+/// Removes a directory with its content; links are removed, not followed. Does nothing if there is no such directory.
 pub(super) fn remove_tree(path: &Path) -> Result<(), VolumeError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", path)(error)),

@@ -1,5 +1,5 @@
-//! Who this member is: its name, its key, its certificate. Beside PGDATA, because `pg_basebackup` and `pg_rewind`
-//! overwrite what is inside.
+//! The member's identity: its name, its key, its certificate. Stored beside PGDATA, because `pg_basebackup` and
+//! `pg_rewind` overwrite files inside PGDATA.
 
 use std::path::Path;
 
@@ -18,9 +18,9 @@ use crate::peer::MemberKey;
 pub struct Member {
     /// The identity.
     pub id: MemberId,
-    /// UID of the claim that it was made on.
+    /// UID of the claim that the identity was made on.
     pub claim_uid: String,
-    /// Public key of its replication key (SubjectPublicKeyInfo, DER, base64).
+    /// Public part of its replication key (SubjectPublicKeyInfo, DER, base64).
     pub public_key: String,
 }
 
@@ -31,7 +31,8 @@ struct Stored {
     version: u32,
     member: String,
     claim_uid: String,
-    /// The store of its promises was made before it; agents of earlier versions made that with the first promise.
+    /// The store of promises was made before this file. Agents of earlier versions made that store with the first
+    /// promise.
     #[serde(default)]
     promises: bool,
 }
@@ -39,7 +40,11 @@ struct Stored {
 const STORE_VERSION: u32 = 1;
 
 impl Volume {
-    /// The stored identity; `None` only if it was never made. A file that cannot be read or understood is an error.
+    /// The stored identity; `None` only if none was ever made.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::File`] if a file cannot be read, with [`VolumeError::Damaged`] if it is not
+    /// understood, and with [`VolumeError::Key`] if the key is damaged.
     pub fn member(&self) -> Result<Option<Member>, VolumeError> {
         let path = self.member_file();
         let Some(stored) = read_store(&path, STORE_VERSION, |stored: &Stored| stored.version)? else {
@@ -55,7 +60,11 @@ impl Volume {
         }))
     }
 
-    /// Makes the identity and its key, and stores both for good. Fails if there is one already.
+    /// Makes the identity, its key and its store of promises, and stores them durably.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::Damaged`] if there is an identity already, with [`VolumeError::Key`] if no key can be
+    /// made, and with [`VolumeError::File`] if a file cannot be written.
     pub fn make_member(&self, id: &MemberId, claim_uid: &str) -> Result<Member, VolumeError> {
         let path = self.member_file();
         if exists(&path)? {
@@ -64,7 +73,7 @@ impl Volume {
                 reason: "it exists already".to_owned(),
             });
         }
-        // The key first: without the file with the name, nobody has seen it.
+        // The key is written first: as long as the file with the name is missing, nobody has seen the key.
         let key = KeyPair::generate().map_err(|error| VolumeError::Key(error.to_string()))?;
         self.write(&self.key_file(), key.serialize_pem().as_bytes())?;
         self.begin_promises()?;
@@ -84,13 +93,16 @@ impl Volume {
         })
     }
 
-    /// The store of its promises was made before the identity.
+    /// True if the store of promises was made before the identity.
     pub(super) fn began_promises(&self) -> Result<bool, VolumeError> {
         let stored = read_store(&self.member_file(), STORE_VERSION, |stored: &Stored| stored.version)?;
         Ok(stored.is_some_and(|stored| stored.promises))
     }
 
-    /// The key with which this member signs what it says to other members; `None` before it has an identity.
+    /// The key with which this member signs its messages to other members; `None` before it has an identity.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::File`] if the key cannot be read, and with [`VolumeError::Key`] if it is damaged.
     pub fn signing_key(&self) -> Result<Option<MemberKey>, VolumeError> {
         match exists(&self.member_file())? {
             true => Ok(Some(self.key()?.into())),
@@ -99,12 +111,19 @@ impl Volume {
     }
 
     /// The stored certificate (PEM), if there is one.
+    ///
+    /// # Errors
+    /// Fails if the file exists and cannot be read.
     pub fn certificate(&self) -> Result<Option<String>, VolumeError> {
         let path = self.certificate_file();
         read_if_there(&path).map_err(failed("read", &path))
     }
 
-    /// Stores the member's certificate (PEM) if it is for the member's key and name; `true` if it was not there before.
+    /// Stores the member's certificate (PEM). Returns `true` if it was not stored before.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::Certificate`] if the volume has no identity yet, or the certificate is for another key
+    /// or name. Fails with [`VolumeError::File`] if it cannot be written.
     pub fn write_certificate(&self, pem: &str) -> Result<bool, VolumeError> {
         let member = self
             .member()?

@@ -1,13 +1,17 @@
-//! The data volume: who this member is, and what data it has.
+//! The data volume: the member's identity, and its data.
 //!
-//! `pgdata/` (PGDATA), `agent/` (identity, replication key and certificate, promise, markers), `staging/` (an unfinished
-//! initdb or clone), `aside/` (data that gave way to a new copy). The WAL volume, if any, holds `pg_wal/`, to which
-//! `pg_wal` in PGDATA is a link.
+//! - `pgdata/` is PGDATA.
+//! - `agent/` holds the identity, the replication key and certificate, the promise, and marks.
+//! - `staging/` holds an unfinished initdb or clone.
+//! - `aside/` holds data that was replaced by a new copy.
+//! - The WAL volume, if there is one, holds `pg_wal/`; `pg_wal` in PGDATA is then a link to it.
 
 mod aside;
 mod control;
 mod files;
+mod history;
 mod identity;
+pub(crate) mod marks;
 mod moved;
 mod origin;
 mod promise;
@@ -24,13 +28,16 @@ use std::time::Duration;
 
 use machine::protocol::{Epoch, Lsn, Volume as Kind};
 
-use crate::postgres::Tools;
+use crate::tools::Tools;
+
 use files::{exists, failed, is_empty, remove_tree};
 
 pub use control::{ClusterState, ControlData, EnforcedSettings, WalSizes};
 pub(crate) use files::{make_directory, read_if_there, sync_parent, write_atomically, write_for_now, write_whole};
+pub(crate) use history::forks;
 pub use identity::Member;
 pub use wal::WalRoom;
+pub(crate) use wal::segment_size;
 
 /// The volumes of one instance.
 #[derive(Clone, Debug)]
@@ -38,31 +45,31 @@ pub struct Volume {
     data: PathBuf,
     /// `pg_wal` on the WAL volume, if there is one.
     wal: Option<PathBuf>,
-    /// The pod whose WAL volume it is, if that is another one.
+    /// The pod that the WAL volume belongs to, if it is not this one.
     wal_of_another: Option<String>,
     reservation: reservation::Reservation,
     /// Held while the promise and the credential are changed.
     promising: Arc<Mutex<()>>,
 }
 
-/// Why the volume could not be read or written. Never to be taken for "absent".
+/// Why the volume could not be read or written. An error never means that something is absent.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     /// A file operation failed.
     #[error("{action} {path}")]
     File {
-        /// What was tried.
+        /// What the agent tried.
         action: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// The pod was made while the pod template named the WAL volume of another one.
+    /// The pod was made while the pod template named another pod's WAL volume.
     #[error("the WAL volume is that of {pod}: nothing is done until this pod is made again with its own, or without")]
     AnothersWal {
-        /// Whose it is.
+        /// The pod that the volume belongs to.
         pod: String,
     },
     /// The write-ahead log does not fit on its new volume.
@@ -75,9 +82,9 @@ pub enum VolumeError {
         /// Bytes that are free.
         free: u64,
     },
-    /// There is no room for a copy of WAL that is to be kept.
+    /// There is no room for the copy of WAL that must be kept before a rewind.
     #[error(
-        "WAL that may be the only copy of commits is to be kept aside before the rewind: that needs {needed} bytes, and the volume has room for {free}: make storage.size larger, or let go of what was set aside before"
+        "WAL that may be the only copy of commits is to be kept aside before the rewind: that needs {needed} bytes, and the volume has room for {free}: make storage.data.size larger, or remove data that was set aside before"
     )]
     NoRoomAside {
         /// Bytes of that WAL, and a margin.
@@ -88,7 +95,7 @@ pub enum VolumeError {
     /// Processes of another pod still use the volume.
     #[error("another pod still uses the volume: it is waited for")]
     InUse,
-    /// A stored file does not hold what it should.
+    /// A stored file holds something unexpected.
     #[error("{path} is damaged: {reason}")]
     Damaged {
         /// The file.
@@ -99,15 +106,15 @@ pub enum VolumeError {
     /// The replication key could not be made or read.
     #[error("replication key: {0}")]
     Key(String),
-    /// A certificate that is not for this member's key and name.
+    /// The certificate is not for this member's key and name.
     #[error("the replication certificate is refused: {0}")]
     Certificate(String),
-    /// Following a primary would break a promise.
+    /// Following the primary would break a promise: its epoch is below the promised one.
     #[error("epoch {promised} is promised: nothing is received from epoch {epoch}", promised = promised.0, epoch = epoch.0)]
     Promised {
-        /// What is promised.
+        /// The promised epoch.
         promised: Epoch,
-        /// The primary's.
+        /// The primary's epoch.
         epoch: Epoch,
     },
     /// `pg_controldata` failed.
@@ -116,7 +123,7 @@ pub enum VolumeError {
 }
 
 impl VolumeError {
-    /// A volume has no room for what was to be written.
+    /// True if the cause is that a volume has no room.
     pub fn is_full(&self) -> bool {
         match self {
             Self::NoRoom { .. } | Self::NoRoomAside { .. } => true,
@@ -126,25 +133,25 @@ impl VolumeError {
     }
 }
 
-/// What data the volume holds.
+/// The data that the volume holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataState {
-    /// None: a new volume.
+    /// No data: a new volume.
     Empty,
-    /// What an initdb or a clone left that did not finish. Never started; [`Volume::discard_unfinished`] removes it.
+    /// Left by an initdb or a clone that did not finish. Never started; [`Volume::discard_unfinished`] removes it.
     Unfinished {
-        /// What was being done.
+        /// What was being done when it broke off.
         what: String,
     },
     /// A complete PGDATA.
     Ready(ControlData),
 }
 
-/// `pg_controldata` reads one file of 8 KiB; more than this is a hanging volume.
+/// The time limit of `pg_controldata`. It reads one file of 8 KiB; if it takes longer, the volume hangs.
 const CONTROL_DATA_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// So many bytes the agent needs for its own files (identity, promise, marks): each takes a block or two, and is written anew beside
-/// the old one.
+/// Bytes that the agent needs for its own files (identity, promise, marks). Each file takes a block or two, and is
+/// written next to the old version before it replaces it.
 const FILES: u64 = 64 << 10;
 
 impl Volume {
@@ -159,7 +166,8 @@ impl Volume {
         }
     }
 
-    /// The same with a WAL volume that is this pod's, and not ours: nothing is done on any volume then.
+    /// The same, with the WAL volume of another `pod`. Then [`Volume::prepare`] fails, and nothing is done on any
+    /// volume.
     pub fn with_wal_of_another(self, pod: Option<String>) -> Self {
         Self {
             wal_of_another: pod,
@@ -167,7 +175,11 @@ impl Volume {
         }
     }
 
-    /// Makes the directories, and throws nothing away. An error tells what is wrong with the mount.
+    /// Makes the directories. Nothing is removed.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::AnothersWal`] if the WAL volume belongs to another pod. Fails with
+    /// [`VolumeError::File`] if a mount cannot be read or written; the error names it.
     pub fn prepare(&self) -> Result<(), VolumeError> {
         if let Some(pod) = self.wal_of_another.clone() {
             return Err(VolumeError::AnothersWal { pod });
@@ -182,8 +194,12 @@ impl Volume {
         sync_parent(&agent).map_err(failed("sync", &self.data))
     }
 
-    /// Makes this process, and those that it starts from now on, the only ones to use the volume; an error while those
-    /// of another pod live. After [`Volume::prepare`]. What a run before did not finish to keep is removed then.
+    /// Reserves the volume for this process and those that it starts from now on. Call [`Volume::prepare`] first. Also
+    /// removes a copy of WAL that an earlier run of the agent did not finish.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::InUse`] while processes of another pod live, and with [`VolumeError::File`] if the
+    /// lock file cannot be opened or locked.
     pub fn reserve(&self) -> Result<(), VolumeError> {
         if self.reservation.take(&self.agent_directory().join("lock"))?
             && let Err(error) = self.drop_partial_tail()
@@ -203,17 +219,20 @@ impl Volume {
         self.staging().join("pgdata")
     }
 
-    /// Where PGDATA, and things that are needed meanwhile, are while it is being made.
+    /// The directory in which PGDATA is made, together with files that are needed only meanwhile.
     pub fn staging(&self) -> PathBuf {
         self.data.join("staging")
     }
 
-    /// Where the write-ahead log goes if it has a volume of its own.
+    /// The directory of the write-ahead log, if it has a volume of its own.
     pub fn wal_directory(&self) -> Option<&Path> {
         self.wal.as_deref()
     }
 
-    /// What room the write-ahead log has.
+    /// The room that the write-ahead log has.
+    ///
+    /// # Errors
+    /// Fails if the file system or `pg_wal` cannot be measured.
     pub fn wal_room(&self) -> Result<WalRoom, VolumeError> {
         let mount = self.wal.as_deref().and_then(Path::parent).unwrap_or(&self.data);
         let size = rustix::fs::statvfs(mount).map_err(|error| failed("measure", mount)(error.into()))?;
@@ -225,7 +244,19 @@ impl Volume {
         })
     }
 
-    /// The volumes that have no room: for another segment of WAL, or for the agent's own files.
+    /// Has PostgreSQL ask anew about all WAL that counts as archived here; see [`marks::ask_again`].
+    ///
+    /// # Errors
+    /// Fails if the marks cannot be changed.
+    pub fn archive_again(&self) -> Result<(), VolumeError> {
+        let wal = self.pgdata().join("pg_wal");
+        marks::ask_again(&wal).map_err(failed("mark the WAL in", &wal))
+    }
+
+    /// The volumes that have no room for another segment of WAL, or for the agent's own files.
+    ///
+    /// # Errors
+    /// Fails if a file system cannot be measured, or `pg_wal` cannot be listed.
     pub fn full(&self) -> Result<BTreeSet<Kind>, VolumeError> {
         let directory = self.pgdata().join("pg_wal");
         let segment = wal::segment_size(&directory).map_err(failed("list", &directory))?;
@@ -255,8 +286,12 @@ impl Volume {
         self.agent_directory().join("replication.crt")
     }
 
-    /// Records, before the first byte is written, what is about to be made in the staging directory, and makes that
-    /// directory. Fails if there is a PGDATA, or what an unfinished run left.
+    /// Begins to make PGDATA in the staging directory. Before the directory is made, a mark is written that says what
+    /// is being done (`what`): after a crash, the data then counts as unfinished.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::Damaged`] if there is a PGDATA, or something that an unfinished run left. Fails with
+    /// [`VolumeError::File`] if the mark or the directory cannot be made.
     pub fn begin_staging(&self, what: &str) -> Result<(), VolumeError> {
         for path in [self.pgdata(), self.staging(), self.marker()] {
             if exists(&path)? {
@@ -272,10 +307,13 @@ impl Volume {
         make_directory(&staging).map_err(failed("make", &staging))
     }
 
-    /// Renames the staged PGDATA into place. All of it must be on disk.
+    /// Renames the staged PGDATA into place. All of it must be on disk before.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be removed, renamed or synchronized; the data then still counts as unfinished.
     pub fn finish_staging(&self) -> Result<(), VolumeError> {
         let (marker, staged, pgdata) = (self.marker(), self.staging_pgdata(), self.pgdata());
-        // Until the rename, the staging directory itself says that nothing is finished.
+        // Until the rename, the staging directory itself shows that nothing is finished.
         fs::remove_file(&marker).map_err(failed("remove", &marker))?;
         sync_parent(&marker).map_err(failed("sync", &marker))?;
         sync_parent(&staged).map_err(failed("sync", &staged))?;
@@ -284,14 +322,20 @@ impl Volume {
         remove_tree(&self.staging())
     }
 
-    /// Removes what an unfinished initdb or clone left, its part of the WAL volume included. A PGDATA in place is never
-    /// touched: with a mark of something unfinished beside it, this is an error for people to look at.
-    /// A setting aside that was begun is completed instead.
+    /// Removes what an unfinished initdb or clone left, including its WAL on the WAL volume. If a setting aside was
+    /// begun, it is completed instead. A PGDATA in place is never removed.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::Damaged`] if a PGDATA is in place beside a mark of unfinished work: a person must look
+    /// at it. Fails with [`VolumeError::File`] if something cannot be removed.
     pub async fn discard_unfinished(&self) -> Result<(), VolumeError> {
         self.blocking(Volume::discard_now).await
     }
 
-    /// Runs `work` where it may block.
+    /// Runs `work` on a thread that may block.
+    ///
+    /// # Errors
+    /// Fails if `work` fails.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, VolumeError> + Send + 'static,
@@ -301,7 +345,11 @@ impl Volume {
         done.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
 
-    /// What data there is.
+    /// Reads what data there is.
+    ///
+    /// # Errors
+    /// Fails if the volume cannot be read. Fails with [`VolumeError::Damaged`] if there is WAL without data, or if the
+    /// control file is damaged.
     pub async fn data_state(&self, tools: &Tools) -> Result<DataState, VolumeError> {
         match self.blocking(Volume::state_but_for_data).await? {
             Some(state) => Ok(state),
@@ -309,7 +357,7 @@ impl Volume {
         }
     }
 
-    /// What there is; `None` is a PGDATA in place.
+    /// The state without a look at the data; `None` if a PGDATA is in place.
     fn state_but_for_data(&self) -> Result<Option<DataState>, VolumeError> {
         let marker = self.marker();
         if let Some(what) = read_if_there(&marker).map_err(failed("read", &marker))? {
@@ -325,7 +373,8 @@ impl Volume {
         self.state_without_data().map(Some)
     }
 
-    /// What there is without a PGDATA or a marker. WAL alone is not ours to throw away: its data may come back.
+    /// The state if there is neither a PGDATA nor a mark. WAL without data is an error, and stays: its data may come
+    /// back.
     fn state_without_data(&self) -> Result<DataState, VolumeError> {
         if exists(&self.staging())? {
             return Ok(DataState::Unfinished {
@@ -341,7 +390,11 @@ impl Volume {
         }
     }
 
-    /// What the control file of PGDATA says.
+    /// Reads the control file of PGDATA.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::ControlFile`] if `pg_controldata` fails or takes too long, and with
+    /// [`VolumeError::Damaged`] if its checksum or its output is wrong.
     pub async fn control_data(&self, tools: &Tools) -> Result<ControlData, VolumeError> {
         let pgdata = self.pgdata();
         let mut control = control_data(tools, &pgdata).await?;
@@ -349,14 +402,20 @@ impl Volume {
         Ok(control)
     }
 
-    /// Where the WAL ends that lies here without a gap from `redo` on; `redo` if there is none.
+    /// The end of the WAL that lies in `pg_wal` without a gap from `redo` on; `redo` if there is no such WAL.
+    ///
+    /// # Errors
+    /// Fails if the WAL cannot be read.
     pub async fn end_of_wal(&self, redo: Lsn, sizes: WalSizes) -> Result<Lsn, VolumeError> {
         let directory = self.pgdata().join("pg_wal");
         self.blocking(move |_| wal::end(&directory, redo, sizes).map_err(failed("read the WAL in", &directory)))
             .await
     }
 
-    /// What the control file of the staged PGDATA says.
+    /// Reads the control file of the staged PGDATA.
+    ///
+    /// # Errors
+    /// As [`Volume::control_data`].
     pub(crate) async fn staged_control_data(&self, tools: &Tools) -> Result<ControlData, VolumeError> {
         control_data(tools, &self.staging_pgdata()).await
     }
@@ -428,7 +487,7 @@ pub(crate) mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A directory that goes away with the test.
+    /// A directory that is removed with the test.
     pub(crate) struct Scratch(pub(crate) PathBuf);
 
     impl Scratch {
@@ -459,14 +518,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_volume_is_full_that_has_no_room_for_another_segment() {
+    fn a_volume_without_room_for_another_segment_is_full() {
         let scratch = Scratch::new();
         let segment = |wal: &Path, bytes: u64| {
             fs::create_dir_all(wal).expect("made");
             let file = fs::File::create(wal.join("000000010000000000000001")).expect("made");
             file.set_len(bytes).expect("sparse");
         };
-        // More than any file system here has, and nothing of it is written.
+        // More than any file system of a test machine has. The file is sparse: nothing of it is written.
         const TOO_LARGE: u64 = 8 << 40;
         let volume = scratch.volume();
         let wal = volume.pgdata().join("pg_wal");
@@ -510,7 +569,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_copy_that_was_broken_off_goes_before_another_can_be_made() {
+    fn a_partial_copy_of_wal_is_removed_when_the_volume_is_reserved() {
         let scratch = Scratch::new();
         let volume = scratch.volume();
         let (partial, whole) = (
@@ -527,7 +586,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_log_has_what_is_free_and_what_it_takes_already() {
+    fn the_room_of_the_log_is_free_space_and_its_own_files() {
         let scratch = Scratch::new();
         let volume = Volume::new(scratch.0.join("data"), None);
         let before = volume.wal_room().expect("a size");

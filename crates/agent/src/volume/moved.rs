@@ -1,7 +1,8 @@
-//! `pg_wal` that moves to a WAL volume which the database was not made with.
+//! Moving `pg_wal` to a WAL volume that was added after the database was made.
 //!
-//! What is on the WAL volume counts from when the link is in PGDATA. Until then it is a copy, which a mark on the volume
-//! says, and is made anew after a crash: PostgreSQL may have run on the original meanwhile, in a pod without the volume.
+//! The files on the WAL volume count from the moment at which the link is in PGDATA. Until then they are a copy, and a
+//! mark on the volume says so. After a crash the copy is made again: meanwhile PostgreSQL may have run on the original,
+//! in a pod without the volume.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -13,13 +14,19 @@ use super::files::{
 use super::{Volume, VolumeError};
 
 impl Volume {
-    /// Moves `pg_wal` to the WAL volume, if there is one and it is not there; also completes or takes back what was broken
-    /// off. PostgreSQL must be stopped, and the volume reserved.
+    /// Moves `pg_wal` to the WAL volume, if there is one and `pg_wal` is not there yet. Also completes or takes back a
+    /// move that broke off. PostgreSQL must be stopped, and the volume reserved.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::NoRoom`] if the WAL does not fit. Fails with [`VolumeError::Damaged`] if the WAL is on
+    /// a volume that this pod does not have, or if `pg_wal` is missing, or if both places hold WAL. Fails with
+    /// [`VolumeError::File`] if a file operation fails.
     pub fn move_wal(&self) -> Result<(), VolumeError> {
         let (pgdata, link, before) = (self.pgdata(), self.pgdata().join("pg_wal"), self.wal_before());
         let is_link = |path: &Path| fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink());
         if self.wal.is_none() {
-            // What a pod with the volume began is not completed without: a part of it is there.
+            // A pod without the volume does not complete what a pod with it began: a part of the data is on that
+            // volume.
             let given_way = self.giving_way()?.map(|place| place.join("pg_wal"));
             let places = [
                 Some(link.clone()),
@@ -39,7 +46,7 @@ impl Volume {
         }
         if let Some(mount) = self.wal_mount().filter(|_| is_link(&link)) {
             if exists(&before)? {
-                // The link is durable before what it took the place of goes.
+                // The link must be durable before the original is removed.
                 sync_parent(&link).map_err(failed("sync", &link))?;
                 remove_tree(&before)?;
                 sync_parent(&before).map_err(failed("sync", &before))?;
@@ -59,7 +66,7 @@ impl Volume {
         }
     }
 
-    /// There is no data, so a copy that was begun is of none.
+    /// Removes a copy that was begun: there is no data, so there is no original.
     fn forget_copy(&self) -> Result<(), VolumeError> {
         if let (Some(wal), Some(mount)) = (self.wal_directory(), self.wal_mount())
             && exists(&mark(mount))?
@@ -95,13 +102,13 @@ impl Volume {
         remove_mark(mark)
     }
 
-    /// Where the original is between the two steps that put the link in its place.
+    /// Where the original `pg_wal` is between the two steps that put the link into its place.
     fn wal_before(&self) -> PathBuf {
         self.agent_directory().join("pg_wal.before")
     }
 }
 
-/// On the WAL volume: its `pg_wal` is a copy, unless the link is in PGDATA.
+/// The mark on the WAL volume that its `pg_wal` is only a copy, unless the link is in PGDATA.
 fn mark(mount: &Path) -> PathBuf {
     mount.join(".cdb-copy")
 }
@@ -114,14 +121,14 @@ fn remove_mark(mark: &Path) -> Result<(), VolumeError> {
     Ok(())
 }
 
-/// Durably.
+/// Renames durably.
 fn rename(from: &Path, to: &Path) -> Result<(), VolumeError> {
     fs::rename(from, to).map_err(failed("move", from))?;
     sync_parent(to).map_err(failed("sync", to))?;
     sync_parent(from).map_err(failed("sync", from))
 }
 
-/// The entries of a directory, each with whether it is one itself.
+/// The entries of a directory, with their metadata.
 fn entries(path: &Path) -> Result<Vec<(PathBuf, fs::Metadata)>, VolumeError> {
     let listed = fs::read_dir(path).map_err(failed("list", path))?;
     let read = |entry: std::io::Result<fs::DirEntry>| {
@@ -139,7 +146,7 @@ fn size(path: &Path) -> Result<u64, VolumeError> {
     Ok(bytes)
 }
 
-/// Copies a directory; all of it is on disk then, but for its own name.
+/// Copies a directory. All of it is on disk then, except its own name.
 fn copy(from: &Path, to: &Path) -> Result<(), VolumeError> {
     make_directory(to).map_err(failed("make", to))?;
     for (path, found) in entries(from)? {

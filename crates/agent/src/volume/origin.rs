@@ -1,4 +1,5 @@
-//! Where the data comes from, and what it last ran well with: small records beside PGDATA.
+//! Small records beside PGDATA: for which database the data was made, and the settings that PostgreSQL last ran well
+//! with.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,19 +10,29 @@ use super::files::{exists, failed, read_if_there, sync_parent, write_atomically}
 use super::{Volume, VolumeError};
 
 impl Volume {
-    /// UID of the `ClusteredDatabase` for which `initdb` was begun here; `None` only if it never was.
+    /// UID of the `ClusteredDatabase` for which `initdb` was begun on this volume; `None` only if it never was.
+    ///
+    /// # Errors
+    /// Fails if the file exists and cannot be read.
     pub fn made_for(&self) -> Result<Option<String>, VolumeError> {
         let path = self.made_for_file();
         read_if_there(&path).map_err(failed("read", &path))
     }
 
-    /// Records, before `initdb` begins, for whom.
+    /// Records for which `ClusteredDatabase` the data is made. Called before `initdb` begins.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written.
     pub fn record_made_for(&self, cluster_uid: &str) -> Result<(), VolumeError> {
         let path = self.made_for_file();
         write_atomically(&path, cluster_uid.as_bytes(), 0o600).map_err(failed("write", &path))
     }
 
-    /// The user's settings that PostgreSQL last ran well with; `None` if there are none yet.
+    /// The user's settings that PostgreSQL last ran well with; `None` if nothing is recorded.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::File`] if the file cannot be read, and with [`VolumeError::Damaged`] if it is not
+    /// understood.
     pub fn good_settings(&self) -> Result<Option<BTreeMap<String, String>>, VolumeError> {
         let path = self.good_settings_file();
         let Some(text) = read_if_there(&path).map_err(failed("read", &path))? else {
@@ -35,13 +46,20 @@ impl Volume {
     }
 
     /// Records the user's settings that PostgreSQL runs well with.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be written.
     pub fn record_good_settings(&self, settings: &BTreeMap<String, String>) -> Result<(), VolumeError> {
         let path = self.good_settings_file();
         let text = serde_json::to_vec(settings).unwrap_or_default();
         write_atomically(&path, &text, 0o600).map_err(failed("write", &path))
     }
 
-    /// Forgets the identity of a volume without data, so that a new one can be made. With data it is an error.
+    /// Forgets the identity of a volume without data, so that a new one can be made.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::Damaged`] if there is data, and with [`VolumeError::File`] if a file cannot be
+    /// removed.
     pub fn forget_member(&self) -> Result<(), VolumeError> {
         let pgdata = self.pgdata();
         if exists(&pgdata)? {

@@ -1,7 +1,7 @@
-//! What this member has promised, and the credential with which it receives: both obey one lock, so that no order of tasks
-//! leaves a credential in place that an older epoch put there.
+//! The member's promise, and the credential with which it receives WAL. One lock guards both, so that no order of tasks
+//! leaves a credential in place that belongs to an older epoch.
 //!
-//! Beside PGDATA, because `pg_rewind` and `pg_basebackup` overwrite what is inside.
+//! The files lie beside PGDATA, because `pg_rewind` and `pg_basebackup` overwrite files inside PGDATA.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 
 use machine::instance::Promise;
+use machine::instance::steps::{PROMISE_WRITES, PromiseWrite};
 use machine::protocol::{Epoch, Timeline};
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +29,12 @@ struct Stored {
 const STORE_VERSION: u32 = 1;
 
 impl Volume {
-    /// What was promised; no promise if none was ever made. A store that cannot be read or understood is an error, never
-    /// "nothing promised"; so is one that is gone beside data, unless the identity is of a version that made it later.
+    /// The stored promise; the empty promise if none was ever made.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::File`] if the store cannot be read, and with [`VolumeError::Damaged`] if it is not
+    /// understood: that never means that nothing is promised. Also fails if the store is missing beside data, unless a
+    /// version of the agent made the identity that made the store later.
     pub fn promise(&self) -> Result<Promise, VolumeError> {
         let path = self.promise_file();
         let stored = read_store(&path, STORE_VERSION, |stored: &Stored| stored.version)?;
@@ -46,6 +51,9 @@ impl Volume {
     }
 
     /// Makes the store, if there is none.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be written.
     pub(super) fn begin_promises(&self) -> Result<(), VolumeError> {
         match exists(&self.promise_file())? {
             true => Ok(()),
@@ -53,22 +61,35 @@ impl Volume {
         }
     }
 
-    /// Promises durably to receive nothing from an epoch below `epoch`, and takes away the credential of the WAL receiver
-    /// (protocol.md rule 4, i and ii): nothing connects with it from now on. What has connected before must still be ended
-    /// ([`crate::postgres::stop_receiving`]). A higher promise stays. Returns what is promised now.
+    /// Promises durably to receive nothing from an epoch below `epoch`, and removes the credential of the WAL receiver
+    /// (protocol.md rule 4, steps 1 and 2). Nothing can connect with it from now on. A WAL receiver that has connected
+    /// before must still be ended ([`crate::postgres::stop_receiving`]). A higher promise stays. Returns the stored
+    /// promise.
+    ///
+    /// # Errors
+    /// Fails as [`Volume::promise`], or if the store cannot be written or the credential cannot be removed.
     pub fn promise_at_least(&self, epoch: Epoch) -> Result<Promise, VolumeError> {
         let _one = self.one_promise();
         let mut promise = self.promise()?;
         promise.epoch = promise.epoch.max(epoch);
-        // Its name is on disk with that of the credential gone: both are in one directory.
-        self.store_by(promise, write_whole)?;
-        self.take_credential_away()?;
+        // Both files are in one directory: the new name of the store is on disk together with the removal of the
+        // credential's.
+        for write in PROMISE_WRITES {
+            match write.step {
+                PromiseWrite::Epoch => self.store_by(promise, write_whole)?,
+                PromiseWrite::RemoveCredential => self.take_credential_away()?,
+            }
+        }
         Ok(promise)
     }
 
-    /// Before anything is received from the primary of `epoch`: promises that epoch durably, forgets a promotion that was
-    /// begun, and puts the credential of the WAL receiver back (protocol.md rule 6). Refused with
-    /// [`VolumeError::Promised`] if a higher epoch is promised. Returns what is promised now.
+    /// Called before anything is received from the primary of `epoch`. Promises that epoch durably, forgets a promotion
+    /// that was begun, and restores the credential of the WAL receiver (protocol.md rule 6). Returns the stored
+    /// promise.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::Promised`] if a higher epoch is promised. Also fails as [`Volume::promise`], or if a
+    /// file cannot be written.
     pub fn follow(&self, epoch: Epoch) -> Result<Promise, VolumeError> {
         let _one = self.one_promise();
         let promise = self.adopt(epoch)?;
@@ -81,7 +102,11 @@ impl Volume {
         Ok(promise)
     }
 
-    /// Does `work` while the credential is away, and cannot come back; nothing if it is back, since something new is followed then.
+    /// Does `work` while the credential is removed, and prevents its return meanwhile. Does nothing if the credential
+    /// is there again: another primary is followed then.
+    ///
+    /// # Errors
+    /// Fails if `work` fails, or it cannot be found out whether the credential is there.
     pub fn while_promised(&self, work: impl FnOnce() -> io::Result<()>) -> Result<(), VolumeError> {
         let _one = self.one_promise();
         match exists(&self.credential_file())? {
@@ -90,8 +115,11 @@ impl Volume {
         }
     }
 
-    /// Before the data is rewound to the primary of `epoch`: promises as [`Volume::follow`] does, but leaves the
-    /// credential away.
+    /// Called before the data is rewound to the primary of `epoch`. Promises as [`Volume::follow`] does, but removes
+    /// the credential.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::Promised`] if a higher epoch is promised, and as [`Volume::promise_at_least`].
     pub fn promise_before_rewind(&self, epoch: Epoch) -> Result<Promise, VolumeError> {
         let _one = self.one_promise();
         let promise = self.adopt(epoch)?;
@@ -99,7 +127,10 @@ impl Volume {
         Ok(promise)
     }
 
-    /// Notes durably, before it begins, that a promotion to `timeline` is begun (protocol.md rule 14).
+    /// Notes durably that a promotion to `timeline` is begun (protocol.md rule 14). Called before the promotion.
+    ///
+    /// # Errors
+    /// Fails as [`Volume::promise`], or if the store cannot be written.
     pub fn record_promoting(&self, timeline: Timeline) -> Result<Promise, VolumeError> {
         let _one = self.one_promise();
         let promise = Promise {
@@ -110,7 +141,10 @@ impl Volume {
         Ok(promise)
     }
 
-    /// Drops the note of a promotion: it has ended well, on the timeline that it was for.
+    /// Removes the note of a promotion. Called when the promotion has ended on its intended timeline.
+    ///
+    /// # Errors
+    /// Fails as [`Volume::promise`], or if the store cannot be written.
     pub fn drop_promoting(&self) -> Result<Promise, VolumeError> {
         let _one = self.one_promise();
         let promise = Promise {
@@ -121,7 +155,7 @@ impl Volume {
         Ok(promise)
     }
 
-    /// The key file that `primary_conninfo` names: a copy of the member's key that is there only while the member may
+    /// The key file that `primary_conninfo` names: a copy of the member's key that exists only while the member may
     /// receive.
     pub fn credential_file(&self) -> PathBuf {
         self.agent_directory().join("replication.key.active")

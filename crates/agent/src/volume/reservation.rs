@@ -1,5 +1,5 @@
-//! One pod at a time on a volume. A pod that was deleted with force may go on for a while beside its successor, on the
-//! same node and volume; the lease keeps a second primary away, but nothing else would keep a second standby away.
+//! Only one pod at a time uses a volume. A pod that was deleted with force may go on for a while beside its successor,
+//! on the same node and volume. The lease prevents a second primary; only this lock prevents a second standby.
 
 use std::fs::{File, OpenOptions};
 use std::io::Error;
@@ -12,12 +12,17 @@ use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use super::VolumeError;
 use super::files::failed;
 
-/// The lock on the volume, once it is had. It is never given back: it ends with the last process of this container.
+/// The lock on the volume, once this agent has taken it. It is never given back: it ends with the last process of this
+/// container.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reservation(Arc<OnceLock<File>>);
 
 impl Reservation {
-    /// Takes the lock, if nobody else has it; `false` if it had it before.
+    /// Takes the lock. Returns `false` if this agent had it before.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::InUse`] if another process has the lock, and with [`VolumeError::File`] if the file
+    /// cannot be opened or locked.
     pub(super) fn take(&self, path: &Path) -> Result<bool, VolumeError> {
         if self.0.get().is_some() {
             return Ok(false);
@@ -29,7 +34,8 @@ impl Reservation {
             Err(Errno::WOULDBLOCK) => return Err(VolumeError::InUse),
             Err(error) => return Err(failed("lock", path)(Error::from(error))),
         }
-        // PostgreSQL inherits it: the volume is in use as long as any process of it lives, with or without an agent.
+        // PostgreSQL inherits the lock: the volume is in use as long as any process of it lives, with or without an
+        // agent.
         fcntl_setfd(&file, FdFlags::empty()).map_err(|error| failed("keep", path)(Error::from(error)))?;
         let _ = self.0.set(file);
         Ok(true)
@@ -55,7 +61,7 @@ mod tests {
             "a child holds it on"
         );
         child.kill().unwrap();
-        // Another test's reaper may have waited for it: then it is gone, too.
+        // The reaper of another test may have waited for it: then it is gone, too.
         let ended = child.wait().map(drop);
         assert!(
             ended.is_ok()

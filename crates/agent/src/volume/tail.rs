@@ -1,4 +1,4 @@
-//! WAL that a rewind destroys: kept aside, where it may be the only copy of acknowledged commits.
+//! WAL that a rewind destroys. It is kept aside, because it may be the only copy of acknowledged commits.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -8,13 +8,19 @@ use std::path::{Path, PathBuf};
 use machine::protocol::{Fork, Lsn, parting};
 
 use super::files::{exists, failed, free, make_directory, read_if_there, remove_tree, sync_parent, with_margin};
+use super::history::forks;
 use super::{ControlData, Volume, VolumeError, wal};
-use crate::postgres::{Tools, forks};
+use crate::tools::Tools;
 
 impl Volume {
-    /// Copies the WAL of PGDATA that is not of `history`, the ancestors of the timeline that it is to be rewound to, to
-    /// `aside/wal-<timeline>-<position>/`: segments from that position on and history files in `pg_wal`, and `global/pg_control`.
-    /// It is on disk then, and what [`Volume::kept`] lists is whole. Does nothing if it is there. PostgreSQL must be stopped.
+    /// Copies WAL of PGDATA to `aside/wal-<timeline>-<position>/`, before a rewind to a timeline with the ancestors
+    /// `history` destroys it: the segments from the position on where the timelines part, the history files in
+    /// `pg_wal`, and `global/pg_control`. The copy is on disk then; [`Volume::kept`] lists only whole copies. Does
+    /// nothing if there is such a copy already. PostgreSQL must be stopped.
+    ///
+    /// # Errors
+    /// Fails with [`VolumeError::NoRoomAside`] if the copy does not fit, and with other variants if the control file or
+    /// the WAL cannot be read or copied.
     pub async fn keep_tail(&self, tools: &Tools, history: Vec<Fork>) -> Result<(), VolumeError> {
         let control = self.control_data(tools).await?;
         self.blocking(move |volume| volume.copy_tail(&control, &history)).await
@@ -25,7 +31,7 @@ impl Volume {
         let (timeline, wal) = (control.newest_timeline(), self.pgdata().join("pg_wal"));
         let own = wal.join(format!("{:08X}.history", timeline.0));
         let ancestors = read_if_there(&own).map_err(failed("read", &own))?;
-        // Without them all WAL is kept.
+        // Without known ancestors all WAL is kept.
         let ancestors = ancestors.and_then(|text| forks(&text).ok()).unwrap_or_default();
         let from = parting(&ancestors, timeline, history);
         let name = format!("wal-{}-{}", timeline.0, from.to_string().replace('/', "_"));
@@ -47,12 +53,12 @@ impl Volume {
         copied
     }
 
-    /// Where a copy is until it is whole. Its name is none of those that are listed.
+    /// Where a copy is until it is whole. [`Volume::kept`] does not list this name.
     fn partial_tail(&self) -> PathBuf {
         self.aside(self.data_mount()).join(".wal")
     }
 
-    /// Removes a copy that was broken off: no rewind began then, and all that it has was left where it was.
+    /// Removes a copy that broke off. No rewind had begun then, so the original WAL is still in place.
     pub(super) fn drop_partial_tail(&self) -> Result<(), VolumeError> {
         remove_tree(&self.partial_tail())
     }
@@ -81,7 +87,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What is copied, with its sizes in bytes. Segments behind the end hold nothing yet.
+    /// The files to copy, with their sizes in bytes. Segments behind the end of the WAL are empty and left out.
     fn files_of_tail(
         &self,
         wal: &Path,

@@ -1,4 +1,4 @@
-//! An API server with three objects, and as much of the operator as agents need.
+//! An API server with three objects, and the part of the operator that agents need.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use tokio::sync::{broadcast, watch};
 
 use crate::certificates::{Authority, params};
 
-/// The resources, as they stand in paths.
+/// The resources, as paths name them.
 pub const CLUSTERS: &str = "clustereddatabases";
 pub const LEASES: &str = "leases";
 pub const ROUTES: &str = "endpointslices";
@@ -35,7 +35,7 @@ struct Shared {
     objects: Mutex<BTreeMap<&'static str, Value>>,
     version: Mutex<u64>,
     changes: broadcast::Sender<(&'static str, Value)>,
-    /// It answers nobody.
+    /// The server answers no client.
     paused: watch::Sender<bool>,
     authority: Authority,
 }
@@ -57,7 +57,7 @@ impl ApiServer {
         server
     }
 
-    /// From now on nobody is answered, or everybody again.
+    /// From now on the server answers no client, or all clients again.
     pub fn pause(&self, paused: bool) {
         self.shared.paused.send_replace(paused);
     }
@@ -87,7 +87,7 @@ impl ApiServer {
         object
     }
 
-    /// As the operator does: signs members' keys, and takes over the system identifier.
+    /// Acts as the operator: signs members' keys, and copies the system identifier.
     fn operate(&self) {
         let mut objects = self.shared.objects.lock().expect("unpoisoned");
         let (lease, mut cluster) = (&objects[LEASES], objects[CLUSTERS].clone());
@@ -99,17 +99,17 @@ impl ApiServer {
         let members = annotation(api::names::LEASE_MEMBERS).unwrap_or_else(|| "{}".to_owned());
         let members: BTreeMap<String, Value> = serde_json::from_str(&members).expect("reports");
         for (pod, report) in members {
-            let status = &mut cluster["status"]["members"][&pod];
+            let status = instance(&mut cluster, &pod);
             let (Some(member), Some(key)) = (report["member"].as_str(), report["publicKey"].as_str()) else {
                 continue;
             };
-            if status["memberId"] == member {
+            if status["memberID"] == member {
                 continue;
             }
             let key = STANDARD.decode(key).expect("base64");
             let key = SubjectPublicKeyInfo::from_der(&key).expect("a public key");
             let signed = params(member, &[]).signed_by(&key, &self.shared.authority.issuer);
-            status["memberId"] = member.into();
+            status["memberID"] = member.into();
             status["certificate"] = signed.expect("signed").pem().into();
         }
         if cluster != before {
@@ -227,4 +227,11 @@ fn respond(status: StatusCode, body: &Value) -> Response<BoxBody<Bytes, Infallib
         .headers_mut()
         .insert("content-type", "application/json".parse().expect("a header"));
     response
+}
+
+/// The entry of an instance in a database's status.
+pub fn instance<'a>(cluster: &'a mut Value, pod: &str) -> &'a mut Value {
+    let instances = cluster["status"]["instances"].as_array_mut().expect("instances");
+    let found = instances.iter_mut().find(|instance| instance["name"] == pod);
+    found.expect("an instance")
 }

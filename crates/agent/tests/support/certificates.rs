@@ -1,4 +1,4 @@
-//! An authority, and what it signs, as the operator makes them.
+//! An authority, and the certificates that it signs, as the operator makes them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ pub const NAME: &str = "orders-rw.default.svc";
 
 /// A certificate authority.
 pub struct Authority {
-    /// Signs.
+    /// Signs a certificate.
     pub issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
@@ -36,7 +36,7 @@ impl Authority {
         self.write_signed(directory, params(name, hosts));
     }
 
-    /// As [`Authority::write`], but the certificate has ended.
+    /// As [`Authority::write`], with a certificate that has expired.
     #[allow(dead_code)]
     pub fn write_ended(&self, directory: &Path, name: &str, hosts: &[&str]) {
         let mut params = params(name, hosts);
@@ -62,7 +62,7 @@ impl Authority {
     }
 }
 
-/// What a certificate of an agent or a member says.
+/// The parameters of an agent's or a member's certificate.
 pub fn params(name: &str, hosts: &[&str]) -> CertificateParams {
     let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
     let mut params = CertificateParams::new(hosts).expect("parameters");

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use agent::archive::Archiving;
 use agent::deadman::DeadMan;
 use agent::kubernetes::Clients;
 use agent::process::processes;
@@ -18,7 +19,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use crate::api_server::{ApiServer, CLUSTERS, LEASES, ROUTES};
+use crate::api_server::{ApiServer, CLUSTERS, LEASES, ROUTES, instance};
 use crate::certificates::{Authority, NAME};
 use crate::unprivileged::{binaries, place, user};
 
@@ -28,12 +29,21 @@ const SCRATCH: &str = "CDB_TEST_CLUSTER";
 const ORDINAL: &str = "CDB_TEST_ORDINAL";
 /// If set, the directories of tests that succeed are kept, too.
 const KEEP: &str = "CDB_TEST_KEEP";
-/// How many there are.
+/// Those of a store of backups, as in the Secret that is mounted.
+const CREDENTIALS: [(&str, &str); 2] = [
+    ("AWS_ACCESS_KEY_ID", test_store::KEY),
+    ("AWS_SECRET_ACCESS_KEY", test_store::SECRET),
+];
+/// The number of agents.
 pub const AGENTS: u32 = 3;
-const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+/// In the scratch directory of a cluster whose PostgreSQL archives WAL.
+const ARCHIVES: &str = "archives";
+const CLUSTER_UID: &str = "c0ffee00-0000-0000-0000-000000000000";
+/// Also the address of a store of backups.
+pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const API_PORT: u16 = 6443;
 
-/// If this process is an agent's: be it, and never return.
+/// If this process is to be an agent, becomes it and never returns.
 pub fn become_agent_if_asked() {
     let Some(ordinal) = std::env::var(ORDINAL).ok().and_then(|ordinal| ordinal.parse().ok()) else {
         return;
@@ -69,7 +79,7 @@ pub fn become_agent_if_asked() {
     std::process::exit(i32::from(result.is_err()));
 }
 
-/// The network has been set up from outside.
+/// The test has set up the network.
 async fn is_connected() -> bool {
     let connect = tokio::net::TcpStream::connect((API_SERVER, API_PORT));
     matches!(
@@ -83,7 +93,7 @@ fn config(scratch: &Path, ordinal: u32) -> Config {
     let start = fs::read_to_string(root.join("start")).expect("a number");
     Config {
         names: Names::new("orders"),
-        cluster_uid: "c0ffee".to_owned(),
+        cluster_uid: CLUSTER_UID.to_owned(),
         namespace: "default".to_owned(),
         pod: format!("orders-{ordinal}"),
         ordinal,
@@ -96,6 +106,13 @@ fn config(scratch: &Path, ordinal: u32) -> Config {
         alive: root.join("alive"),
         tls: root.join("tls"),
         password: root.join("app/password"),
+        program: scratch.join("agent"),
+        recovery_access: root.join("store"),
+        archive: scratch.join(ARCHIVES).exists().then(|| Archiving {
+            program: scratch.join("agent"),
+            socket: root.join("run/archive"),
+            access: root.join("store"),
+        }),
     }
 }
 
@@ -128,7 +145,7 @@ pub fn in_a_cluster<F: Future<Output = ()>>(name: &str, spec: Value, body: impl 
     ] {
         place(&program, &scratch.join(to));
     }
-    // The bridge is in a network of its own as well, and goes with it.
+    // The bridge is in a network namespace of its own, too, and ends with it.
     let status = Command::new("unshare")
         .args(["--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"])
         .arg(scratch.join("test"))
@@ -155,7 +172,7 @@ pub struct Cluster {
 impl Cluster {
     async fn start(scratch: PathBuf, spec: Value) -> Self {
         ip("link set lo up");
-        // With an address of its own: else it takes a cable's, and changes it when that cable goes.
+        // It gets a MAC address of its own: else it takes that of a cable, and changes it when that cable is removed.
         ip("link add cdb address 02:cd:b0:00:00:01 type bridge");
         ip(&format!("addr add {API_SERVER}/24 dev cdb"));
         ip("link set cdb up");
@@ -167,16 +184,28 @@ impl Cluster {
             }
             authority.write(&root.join("tls"), "orders-agent", &[NAME]);
             fs::write(root.join("app/password"), "geheim").expect("written");
+            if spec["backup"].is_object() {
+                fs::create_dir_all(root.join("store")).expect("a directory");
+                for (name, value) in CREDENTIALS {
+                    fs::write(root.join("store").join(name), value).expect("written");
+                }
+                fs::write(scratch.join(ARCHIVES), "").expect("written");
+            }
         }
         own(&scratch);
-        let members = (0..AGENTS).map(|ordinal| (format!("orders-{ordinal}"), json!({"claimUid": claim(ordinal)})));
+        // As the operator records it before the first database is made.
+        let read: api::ClusteredDatabaseSpec = serde_json::from_value(spec.clone()).expect("a spec");
+        let chosen = read.wanted_durability(None);
+        let instances =
+            (0..AGENTS).map(|ordinal| json!({"name": format!("orders-{ordinal}"), "claimUID": claim(ordinal)}));
         let cluster = json!({
-            "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
-            "metadata": {"name": "orders", "namespace": "default", "uid": "c0ffee"},
+            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
+            "metadata": {"name": "orders", "namespace": "default", "uid": CLUSTER_UID},
             "spec": spec,
             "status": {
-                "members": members.collect::<serde_json::Map<_, _>>(),
-                "intent": {"bootstrap": {"pod": "orders-0", "claimUid": claim(0)}},
+                "instances": instances.collect::<Vec<_>>(),
+                "intent": {"bootstrap": {"pod": "orders-0", "claimUID": claim(0)}},
+                "memo": {"durability": chosen},
             },
         });
         let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -253,7 +282,7 @@ impl Cluster {
         }
     }
 
-    /// As when a node loses its power: every process of the pod is gone, and its address is silent.
+    /// Acts like a power loss of a node: every process of the pod dies, and its address is silent.
     pub fn kill_agent(&mut self, ordinal: u32) {
         self.signal(ordinal, Signal::KILL);
         self.ended(ordinal);
@@ -274,18 +303,18 @@ impl Cluster {
         kill_process(agent, signal).expect("a signal");
     }
 
-    /// As when a cable is pulled: the processes live on.
+    /// Acts like a pulled cable: the processes live on.
     pub fn cut_off(&self, ordinal: u32) {
         ip(&format!("link set {} down", self.cables[ordinal as usize]));
     }
 
-    /// Mends what [`Cluster::cut_off`] did.
+    /// Takes back [`Cluster::cut_off`].
     pub fn reconnect(&self, ordinal: u32) {
         ip(&format!("link set {} up", self.cables[ordinal as usize]));
     }
 
-    /// As a slow network does: what goes to the pod comes at this rate, in bits a second, and waits for up to ten seconds; or as
-    /// before.
+    /// Acts like a slow network: data to the pod arrives at this rate, in bits a second, and waits for up to ten
+    /// seconds. `None` takes it back.
     pub fn slow_down(&self, ordinal: u32, rate: Option<u32>) {
         let cable = &self.cables[ordinal as usize];
         match rate {
@@ -297,7 +326,8 @@ impl Cluster {
         }
     }
 
-    /// As a network policy does that lets nobody call the agents: nobody gets an answer of another's agent, or everybody again.
+    /// Acts like a network policy that lets nobody call the agents: no agent gets an answer of another one. Or takes it
+    /// back.
     pub fn block_agents(&self, blocked: bool) {
         let change = if blocked { "add" } else { "del" };
         let rule = format!(
@@ -309,12 +339,12 @@ impl Cluster {
         }
     }
 
-    /// The postmaster dies at once; its children end soon after.
+    /// Kills the postmaster; its children end soon after.
     pub fn kill_postmaster(&self, ordinal: u32) {
         kill_process(self.postmaster(ordinal), Signal::KILL).expect("killed");
     }
 
-    /// The postmaster stands still; its children go on.
+    /// Stops the postmaster (SIGSTOP); its children go on.
     pub fn stop_postmaster(&self, ordinal: u32) {
         kill_process(self.postmaster(ordinal), Signal::STOP).expect("stopped");
     }
@@ -341,7 +371,7 @@ impl Cluster {
         Pid::from_raw(i32::try_from(copying.next()?.pid).ok()?)
     }
 
-    /// As when a disk hangs: no process of PostgreSQL goes on, and none ends.
+    /// Acts like a hanging disk: no process of PostgreSQL goes on, and none ends.
     pub fn freeze_servers(&self, ordinal: u32) {
         // It starts no more; a session may end by itself meanwhile.
         kill_process(self.postmaster(ordinal), Signal::STOP).expect("stopped");
@@ -367,7 +397,7 @@ impl Cluster {
         self.scratch.join(ordinal.to_string()).join("data")
     }
 
-    /// As when a claim is deleted: the agent finds a new volume.
+    /// Acts like a deleted claim: the agent finds a new volume.
     pub fn lose_volume(&self, ordinal: u32) {
         let data = self.volume(ordinal);
         fs::remove_dir_all(&data).expect("removed");
@@ -375,52 +405,58 @@ impl Cluster {
         own(&data);
         let mut cluster = self.api.get(CLUSTERS);
         let claim = format!("f{}", &claim(ordinal)[1..]);
-        cluster["status"]["members"][format!("orders-{ordinal}")] = json!({"claimUid": claim});
+        let name = format!("orders-{ordinal}");
+        *instance(&mut cluster, &name) = json!({"name": name, "claimUID": claim});
         self.api.put(CLUSTERS, cluster);
     }
 
-    /// As the operator does when the user wants another primary.
+    /// Acts as the operator when the user wants another primary.
     pub fn wish_for(&self, ordinal: u32) {
         let mut cluster = self.api.get(CLUSTERS);
         cluster["status"]["intent"]["primary"] = format!("orders-{ordinal}").into();
         self.api.put(CLUSTERS, cluster);
     }
 
-    /// As the user does who changes a parameter.
+    /// Acts as a user who changes a parameter.
     pub fn set_parameter(&self, name: &str, value: &str) {
         let mut cluster = self.api.get(CLUSTERS);
         cluster["spec"]["postgres"]["parameters"][name] = value.into();
         self.api.put(CLUSTERS, cluster);
     }
 
-    /// As the operator does when it is an instance's turn to restart PostgreSQL in place. For pods that were never replaced.
+    /// Acts as the operator when it restarts an instance's PostgreSQL in place. Only for pods that were never replaced.
     pub fn let_restart(&self, ordinal: u32) {
         let mut cluster = self.api.get(CLUSTERS);
         let parameters = cluster["spec"]["postgres"]["parameters"].clone();
         let parameters = serde_json::from_value(parameters).expect("parameters");
         let settings = machine::protocol::settings_hash(&parameters);
-        let permit = json!({"pod": format!("orders-{ordinal}"), "podUid": format!("pod-{ordinal}-{ordinal}"), "settings": settings});
+        let permit = json!({"pod": format!("orders-{ordinal}"), "podUID": format!("pod-{ordinal}-{ordinal}"), "settings": settings});
         cluster["status"]["intent"]["restart"] = permit;
         self.api.put(CLUSTERS, cluster);
     }
 
-    /// As the user does who gives up what the missing members have.
+    /// As the operator does where a user asks for the backup of this UID, or for none any more.
+    pub fn back_up(&self, uid: Option<&str>) {
+        let mut cluster = self.api.get(CLUSTERS);
+        cluster["status"]["intent"]["backup"] = uid.into();
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// As the operator does where the user gives up what the missing members have.
     pub fn accept_loss(&self, epoch: u64) {
         let mut cluster = self.api.get(CLUSTERS);
-        let uid = cluster["metadata"]["uid"].as_str().expect("a UID").to_owned();
-        cluster["metadata"]["annotations"][api::names::ANNOTATION_ACCEPT_LOSS] = format!("{uid}/{epoch}").into();
+        cluster["status"]["intent"]["acceptLoss"] = epoch.into();
         self.api.put(CLUSTERS, cluster);
     }
 
-    /// As the user does who lets go of what an instance keeps.
-    pub fn discard_kept(&self, ordinal: u32, name: &str) {
+    /// As the operator does where the user has quarantined data removed.
+    pub fn discard_quarantined(&self, ordinal: u32, name: &str) {
         let mut cluster = self.api.get(CLUSTERS);
-        cluster["metadata"]["annotations"][api::names::ANNOTATION_DISCARD_KEPT] =
-            format!("orders-{ordinal}/{name}").into();
+        cluster["status"]["intent"]["discard"] = json!({"instance": format!("orders-{ordinal}"), "name": name});
         self.api.put(CLUSTERS, cluster);
     }
 
-    /// As the user does with `spec.fenced`.
+    /// Acts as a user who sets `spec.fenced`.
     pub fn fence(&self, ordinals: &[u32]) {
         let mut cluster = self.api.get(CLUSTERS);
         let names: Vec<String> = ordinals.iter().map(|ordinal| format!("orders-{ordinal}")).collect();
@@ -428,7 +464,7 @@ impl Cluster {
         self.api.put(CLUSTERS, cluster);
     }
 
-    /// Whether a process of the agent's PostgreSQL lives.
+    /// True if a process of the agent's PostgreSQL lives.
     pub fn runs(&self, ordinal: u32) -> bool {
         !self.servers(ordinal).is_empty()
     }
@@ -443,12 +479,12 @@ impl Cluster {
         fs::rename(staged, path).expect("in place");
     }
 
-    /// As the operator does before the cluster's certificate ends.
+    /// Acts as the operator before the cluster's certificate expires.
     pub fn renew_certificate(&self, ordinal: u32) {
         self.write_certificate(ordinal, Authority::write);
     }
 
-    /// As when the operator did not renew it in time.
+    /// Acts like an operator that did not renew the certificate in time.
     pub fn end_certificate(&self, ordinal: u32) {
         self.write_certificate(ordinal, Authority::write_ended);
     }
@@ -459,7 +495,12 @@ impl Cluster {
         own(&directory);
     }
 
-    /// The Lease's annotation, understood as JSON.
+    /// A directory for the test's own files.
+    pub fn scratch(&self) -> &Path {
+        &self.scratch
+    }
+
+    /// The Lease's annotation, parsed as JSON.
     pub fn annotation(&self, name: &str) -> Value {
         let lease = self.api.get(LEASES);
         let text = lease["metadata"]["annotations"][name].as_str().unwrap_or("null");
@@ -486,19 +527,11 @@ impl Cluster {
         fs::read_to_string(self.scratch.join(ordinal.to_string()).join("log")).unwrap_or_default()
     }
 
-    /// What PostgreSQL of the agent answers to a statement of a superuser; `Err`: its words, also if it was done with the warning that
-    /// no standby has confirmed it.
+    /// The answer of the agent's PostgreSQL to a statement of a superuser. `Err` holds its message, also if the
+    /// statement was done with the warning that no standby has confirmed it.
     pub async fn sql(&self, ordinal: u32, statement: &str) -> Result<String, String> {
-        let (_, uid, gid) = user();
         let (_, programs) = binaries();
-        let output = tokio::process::Command::new("setpriv")
-            .args([
-                &format!("--reuid={uid}"),
-                &format!("--regid={gid}"),
-                "--clear-groups",
-                "--",
-            ])
-            .arg(programs.join("psql"))
+        let output = user_command(&programs.join("psql"))
             .args([
                 "-X",
                 "-A",
@@ -515,7 +548,6 @@ impl Cluster {
             .arg(self.scratch.join(ordinal.to_string()).join("run"))
             .args(["-c", statement])
             .env("PGCONNECT_TIMEOUT", "2")
-            .current_dir("/")
             .kill_on_drop(true)
             .output();
         let output = tokio::time::timeout(Duration::from_secs(20), output).await;
@@ -529,7 +561,7 @@ impl Cluster {
         }
     }
 
-    /// Waits for what is awaited, and says how long it took.
+    /// Waits for a condition, and prints how long it took.
     pub async fn until<T>(
         &self,
         what: &str,
@@ -556,6 +588,38 @@ impl Cluster {
         }
         println!("--- {}", self.api.get(LEASES));
         panic!("not within {limit} s: {what}");
+    }
+}
+
+/// A command that runs as the user of the servers.
+pub fn user_command(program: &Path) -> tokio::process::Command {
+    let (_, uid, gid) = user();
+    let mut command = tokio::process::Command::new("setpriv");
+    command
+        .args([
+            &format!("--reuid={uid}"),
+            &format!("--regid={gid}"),
+            "--clear-groups",
+            "--",
+        ])
+        .arg(program)
+        .current_dir("/");
+    command
+}
+
+/// Runs a program to its end, as the user of the servers. Returns what it wrote; the error is what it complained about.
+pub async fn as_user(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = user_command(Path::new(program))
+        .args(arguments)
+        .kill_on_drop(true)
+        .output();
+    let output = tokio::time::timeout(Duration::from_secs(60), output).await;
+    let output = output
+        .map_err(|_| "it did not end within 60 s".to_owned())?
+        .expect("it runs");
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
     }
 }
 
@@ -586,7 +650,7 @@ fn own(directory: &Path) {
     let (_, uid, gid) = user();
     chown(directory, Some(uid), Some(gid)).expect("the user's");
     for entry in fs::read_dir(directory).expect("a directory").flatten() {
-        // A program that is linked here stays whose it is.
+        // A program that is linked here keeps its owner.
         let linked = entry.metadata().is_ok_and(|found| found.nlink() > 1);
         if entry.path().is_dir() {
             own(&entry.path());

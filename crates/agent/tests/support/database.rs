@@ -1,4 +1,4 @@
-//! What the tests of whole agents expect of the database that these make together.
+//! Helpers of the tests of whole agents: what they expect of their database.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use crate::cluster::Cluster;
 use crate::unprivileged;
 
-/// What a user asks for.
+/// The spec of a user.
 pub fn spec() -> Value {
     let (major, _) = unprivileged::binaries();
-    json!({"replicas": 3, "storage": {"size": "1Gi"}, "postgres": {"majorVersion": major, "parameters": {"shared_buffers": "16MB"}}})
+    json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}, "postgres": {"majorVersion": major, "parameters": {"shared_buffers": "16MB"}}})
 }
 
 /// Waits until the primary serves, two members stream, and commits wait for one of them; returns the primary.
@@ -29,11 +29,18 @@ pub async fn healthy(cluster: &Cluster, what: &str, limit: u64) -> u32 {
     cluster.until(what, limit, look).await.0
 }
 
-/// A primary other than `before` commits a row.
+/// Waits until a primary other than `before` commits a row.
 pub async fn writes(cluster: &Cluster, before: u32, number: u32) -> Option<u32> {
     let serving = cluster.serving().filter(|serving| *serving != before)?;
-    let statement = format!("INSERT INTO entry VALUES ({number})");
-    cluster.sql(serving, &statement).await.ok().map(|_| serving)
+    commit_row(cluster, serving, number).await.ok().map(|_| serving)
+}
+
+/// Commits row `number`. May be repeated: a statement whose answer was lost may have been committed all the same, and a plain insert
+/// would be refused for ever.
+pub async fn commit_row(cluster: &Cluster, serving: u32, number: u32) -> Result<String, String> {
+    let statement =
+        format!("INSERT INTO entry VALUES ({number}) ON CONFLICT (number) DO UPDATE SET number = EXCLUDED.number");
+    cluster.sql(serving, &statement).await
 }
 
 pub async fn rows(cluster: &Cluster, ordinal: u32) -> String {
@@ -47,13 +54,13 @@ pub async fn rows(cluster: &Cluster, ordinal: u32) -> String {
     String::new()
 }
 
-/// Waits until another primary than `before` commits row `number`.
+/// Waits until a primary other than `before` commits row `number`.
 pub async fn replaced(cluster: &Cluster, before: u32, number: u32, limit: u64) -> (u32, Duration) {
     let look = async |cluster: &Cluster| writes(cluster, before, number).await;
     cluster.until("another primary writes", limit, look).await
 }
 
-/// A healthy database with a table of one row; its primary.
+/// Makes a healthy database with a table of one row. Returns its primary.
 pub async fn with_a_row(cluster: &Cluster) -> u32 {
     let first = healthy(cluster, "three members, and commits wait for one", 90).await;
     let table = "CREATE TABLE entry (number int PRIMARY KEY)";
@@ -65,12 +72,12 @@ pub async fn with_a_row(cluster: &Cluster) -> u32 {
     first
 }
 
-/// Commits rows from `first` on, one after the other, for so long; returns how many, and the longest time between two.
+/// Commits rows from `first` on, one after the other, for this time. Returns how many, and the longest time between
+/// two.
 pub async fn commits(cluster: &Cluster, serving: u32, first: u32, seconds: u64) -> (u32, Duration) {
     let (begun, mut last, mut longest, mut count) = (Instant::now(), Instant::now(), Duration::ZERO, 0);
     while begun.elapsed() < Duration::from_secs(seconds) {
-        let row = format!("INSERT INTO entry VALUES ({})", first + count);
-        if cluster.sql(serving, &row).await.is_ok() {
+        if commit_row(cluster, serving, first + count).await.is_ok() {
             count += 1;
             longest = longest.max(last.elapsed());
             last = Instant::now();

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use agent::postgres::{
     CloneSource, Config, Files, InitdbRequest, PostgresError, Primary, Role, Server, Settings, Sql, Status, StopMode,
-    Tools, Verifier, clone, initdb,
+    Verifier, clone, initdb,
 };
 use agent::process::Supervisor;
+use agent::tools::Tools;
 use agent::volume::{ControlData, DataState, EnforcedSettings, Member, Volume};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -80,6 +82,7 @@ impl Scene {
             parameters: BTreeMap::new(),
             wal: volume.wal_room().expect("a size"),
             suspicion: Duration::from_secs(3),
+            archive: None,
         };
         let sql = Sql::new(&files.socket, port, self.tools.major());
         Instance {
@@ -95,7 +98,7 @@ impl Scene {
     }
 }
 
-/// A primary that lets applications in and waits for nobody.
+/// A primary that lets applications in and whose commits wait for no other member.
 pub fn open_primary() -> Role {
     Role::Primary {
         rule: SyncRule::default(),
@@ -111,7 +114,7 @@ pub struct Instance {
     pub settings: Settings,
     pub sql: Sql,
     pub server: Option<Server>,
-    /// The epoch in which it follows.
+    /// The epoch of the primary that it follows.
     pub epoch: Epoch,
 }
 
@@ -197,7 +200,7 @@ impl Instance {
         clone(&self.tools, &self.volume, &source).await
     }
 
-    /// Waits until the server says what is wanted.
+    /// Waits until the server's status is as wanted.
     pub async fn until(&mut self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
         let mut last = String::new();
         for _ in 0..1_500 {
@@ -225,7 +228,7 @@ impl Instance {
         }
     }
 
-    /// A superuser's session through the socket, with nothing pinned.
+    /// A superuser's session through the socket, without pinned settings.
     pub async fn session(&self, database: &str) -> Client {
         let mut config = tokio_postgres::Config::new();
         config
@@ -251,10 +254,16 @@ pub fn is_streaming(status: &Status) -> bool {
         .is_some_and(|receiver| receiver.status == "streaming")
 }
 
+/// A port for a server. None of those that the system gives to listeners such as [`crate::link`]'s: a server that finds
+/// its IPv4 address taken serves on the others all the same, and its clients reach somebody else. Each process begins at
+/// a place of its own.
 fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .expect("a port")
-        .local_addr()
-        .expect("an address")
-        .port()
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let begin = u16::try_from(std::process::id() % 500).expect("small") * 40;
+    loop {
+        let port = 10_000 + (begin + TRIED.fetch_add(1, Ordering::Relaxed)) % 20_000;
+        if TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok() {
+            return port;
+        }
+    }
 }

@@ -1,11 +1,11 @@
-//! What is between two members: it can be cut.
+//! The link between two members, which can be cut.
 
 use std::net::Ipv4Addr;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A port that leads to a server's.
+/// A port that forwards connections to a server's.
 pub struct Link {
     /// The port.
     pub port: u16,
@@ -25,7 +25,7 @@ impl Link {
         Self { port, cut }
     }
 
-    /// Cuts it, and all connections through it; or joins it again.
+    /// Cuts the link and all connections through it, or joins it again.
     pub fn cut(&self, cut: bool) {
         self.cut.send_replace(cut);
     }

@@ -1,4 +1,4 @@
-//! PostgreSQL refuses to run as root, and the agent's killing must stay in its own family: each test that needs a server
+//! PostgreSQL refuses to run as root, and an agent must kill only its own processes. So each test that needs a server
 //! runs in a process of its own, as an unprivileged user.
 
 use std::fs;
@@ -38,7 +38,7 @@ pub fn unprivileged<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Place)
     );
     let scratch = Scratch::new(name);
     let (_, uid, gid) = user();
-    // Where every user may read it.
+    // A place where every user may read it.
     let program = scratch.0.join("test");
     place(&std::env::current_exe().expect("a program"), &program);
     let mut command = Command::new(program);
@@ -54,15 +54,15 @@ pub fn unprivileged<F: Future<Output = ()>>(name: &str, body: impl FnOnce(Place)
     assert!(status.success(), "{name} failed: see above");
 }
 
-/// Puts a program there. A copy that is still open for writing in a child that another test has just begun cannot be run
-/// ("text file busy"), so it is a link where that can be.
+/// Puts a program into the place, as a link if possible. A copy that is still open for writing in a child that another
+/// test has just started cannot be run ("text file busy").
 pub fn place(program: &Path, to: &Path) {
     if fs::hard_link(program, to).is_err() {
         fs::copy(program, to).expect("copied");
     }
 }
 
-/// Where a test works.
+/// The place in which a test works.
 pub struct Place {
     /// An empty directory.
     pub scratch: PathBuf,
@@ -83,7 +83,7 @@ pub fn binaries() -> (u16, PathBuf) {
     found.expect("no PostgreSQL server is installed here: run `cargo xtask test`, which installs one")
 }
 
-/// Who runs the servers: the present user, or for root the user of Debian's PostgreSQL packages, or `nobody`.
+/// The user that runs the servers: the present user, or for root the user of Debian's PostgreSQL packages, or `nobody`.
 pub fn user() -> (String, u32, u32) {
     let own = rustix::process::geteuid();
     let passwd = fs::read_to_string("/etc/passwd").expect("readable");
@@ -106,7 +106,7 @@ pub fn user() -> (String, u32, u32) {
     user.expect("a user in /etc/passwd").clone()
 }
 
-/// Ends what a failed test leaves running.
+/// Ends the processes that a failed test leaves running.
 struct Family;
 
 impl Drop for Family {
@@ -119,7 +119,7 @@ impl Drop for Family {
     }
 }
 
-/// A directory that goes away with the test.
+/// A directory that is removed with the test.
 struct Scratch(PathBuf);
 
 impl Scratch {

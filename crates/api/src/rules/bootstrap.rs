@@ -1,69 +1,83 @@
 //! Rules about `spec.bootstrap`.
 
 use super::{Rule, cel_list, text};
-use crate::{ClusteredDatabase, spec::InitdbSpec};
+use crate::ClusteredDatabase;
+use crate::spec::{InitdbSpec, NEWEST, PasswordSecretRef};
 
-/// Letters that no client, shell, URI or configuration file needs quoted or mistakes for others. Wider sets can come
-/// later; narrower ones could not.
-const IDENTIFIER: &str = "^[A-Za-z_][A-Za-z0-9_-]{0,62}$";
-const DATABASES: [&str; 4] = ["postgres", "public", "template0", "template1"];
-const ROLES: [&str; 3] = ["none", "postgres", "public"];
+/// Names that mean something else to PostgreSQL, as a database or as a role: the owner's name is by default the database's.
+const RESERVED: [&str; 5] = ["none", "postgres", "public", "template0", "template1"];
 const PREFIXES: [&str; 2] = ["pg_", "cdb_"];
 const MAX_STATEMENTS: usize = 64;
-/// With [`MAX_STATEMENTS`], 1 MiB: what the API server's store takes in one object, with room for the rest.
+/// With [`MAX_STATEMENTS`] that is 1 MiB: it fits into one object of the API server's store, with room for the rest.
 const MAX_STATEMENT: usize = 16_384;
+
+/// In CEL: a database was made, or may be by now.
+const BEGUN: &str = "has(oldSelf.status) && (has(oldSelf.status.systemIdentifier) || (has(oldSelf.status.intent) && has(oldSelf.status.intent.bootstrap)) || (has(oldSelf.status.memo) && has(oldSelf.status.memo.adopted)))";
+
+/// See [`BEGUN`].
+fn has_begun(old: &ClusteredDatabase) -> bool {
+    old.status.as_ref().is_some_and(|status| {
+        status.system_identifier.is_some() || status.intent.bootstrap.is_some() || status.memo.adopted.is_some()
+    })
+}
 
 pub(super) fn rules() -> Vec<Rule> {
     let prefixes = cel_list(&PREFIXES);
-    let reserved = |names: &[&str]| {
-        let names = cel_list(names);
-        format!("!(self.lowerAscii() in {names}) && !({prefixes}.exists(prefix, self.lowerAscii().startsWith(prefix)))")
-    };
+    let names = cel_list(&RESERVED);
+    let reserved = format!(
+        "!(self.lowerAscii() in {names}) && !({prefixes}.exists(prefix, self.lowerAscii().startsWith(prefix)))"
+    );
     vec![
         Rule::may_become(
-            "spec.bootstrap",
-            "self == oldSelf",
-            "bootstrap cannot be changed, since it was already carried out: put it back as it was",
-            |old, new| old.spec.bootstrap == new.spec.bootstrap,
-        ),
-        Rule::holds(
-            "spec.bootstrap.initdb.database",
-            format!("self.matches('{IDENTIFIER}')"),
-            "database must be 1 to 63 letters, digits, underscores and dashes, and start with a letter or an underscore: choose another name",
-            |resource| is_identifier(&initdb(resource).database),
-        ),
-        Rule::holds(
-            "spec.bootstrap.initdb.database",
-            reserved(&DATABASES),
-            "database must not be postgres, public, template0 or template1, nor begin with pg_ or cdb_: choose another name",
-            |resource| !is_reserved(&initdb(resource).database, &DATABASES),
-        ),
-        Rule::holds(
-            "spec.bootstrap.initdb.owner",
-            format!("self.matches('{IDENTIFIER}')"),
-            "owner must be 1 to 63 letters, digits, underscores and dashes, and start with a letter or an underscore: choose another name",
-            |resource| is_identifier(&initdb(resource).owner),
-        ),
-        Rule::holds(
-            "spec.bootstrap.initdb.owner",
-            reserved(&ROLES),
-            "owner must not be none, postgres or public, nor begin with pg_ or cdb_: choose another name",
-            |resource| !is_reserved(&initdb(resource).owner, &ROLES),
-        ),
-        Rule::holds(
-            "spec.bootstrap.initdb.passwordSecret",
+            "",
             format!(
-                "size(self) <= {} && self.matches('{}')",
-                text::MAX_DNS_SUBDOMAIN,
-                text::DNS_SUBDOMAIN
+                "(has(self.spec.bootstrap) == has(oldSelf.spec.bootstrap) && (!has(self.spec.bootstrap) || self.spec.bootstrap == oldSelf.spec.bootstrap)) || !({BEGUN})"
             ),
-            "passwordSecret must be the name of a Secret in the same namespace (lower-case letters, digits, dashes and dots)",
-            |resource| {
-                initdb(resource)
-                    .password_secret
-                    .as_deref()
-                    .is_none_or(text::is_dns_subdomain)
-            },
+            "bootstrap cannot be changed, since it was already carried out: put it back as it was",
+            |old, new| old.spec.bootstrap == new.spec.bootstrap || !has_begun(old),
+        )
+        .about("spec.bootstrap"),
+        Rule::holds(
+            "spec.bootstrap.initdb.database",
+            format!("self.matches('^{}$')", text::IDENTIFIER),
+            "database must be 1 to 63 letters, digits, underscores and dashes, and start with a letter or an underscore: choose another name",
+            |resource| text::is_identifier(&initdb(resource).database),
+        ),
+        Rule::holds(
+            "spec.bootstrap.initdb.database",
+            reserved.clone(),
+            "database must not be none, postgres, public, template0 or template1, nor begin with pg_ or cdb_: choose another name",
+            |resource| !is_reserved(&initdb(resource).database),
+        ),
+        Rule::holds(
+            "spec.bootstrap.initdb.owner",
+            format!("self.matches('^{}$')", text::IDENTIFIER),
+            "owner must be 1 to 63 letters, digits, underscores and dashes, and start with a letter or an underscore: choose another name",
+            |resource| initdb(resource).owner.as_deref().is_none_or(text::is_identifier),
+        ),
+        Rule::holds(
+            "spec.bootstrap.initdb.owner",
+            reserved,
+            "owner must not be none, postgres, public, template0 or template1, nor begin with pg_ or cdb_: choose another name",
+            |resource| initdb(resource).owner.as_deref().is_none_or(|owner| !is_reserved(owner)),
+        ),
+        Rule::holds(
+            "spec.bootstrap.initdb.passwordSecretRef.name",
+            text::dns_subdomain(),
+            "passwordSecretRef.name must be the name of a Secret in the same namespace (lower-case letters, digits, dashes and dots)",
+            |resource| secret(resource).is_none_or(|secret| text::is_dns_subdomain(&secret.name)),
+        ),
+        Rule::holds(
+            "spec.bootstrap.initdb.passwordSecretRef.key",
+            format!("self.matches('{}')", text::SECRET_KEY),
+            "passwordSecretRef.key must be a key of a Secret: 1 to 253 letters, digits, dashes, underscores and dots",
+            |resource| secret(resource).is_none_or(|secret| text::is_secret_key(&secret.key)),
+        ),
+        Rule::holds(
+            "spec.bootstrap.volumes.adopt",
+            "self.matches('^(Newest|[0-9a-f-]{36})$')",
+            "volumes.adopt must be Newest, or the UID of the deleted ClusteredDatabase: correct it",
+            |resource| adopts(resource).is_none_or(is_adoptable),
         ),
         Rule::holds(
             "spec.bootstrap.initdb.locale",
@@ -72,20 +86,20 @@ pub(super) fn rules() -> Vec<Rule> {
             |resource| is_locale(&initdb(resource).locale),
         ),
         Rule::holds(
-            "spec.bootstrap.initdb.postInitSql",
+            "spec.bootstrap.initdb.postInitApplicationSQL",
             format!("size(self) <= {MAX_STATEMENTS}"),
-            "postInitSql must hold at most 64 statements: join some, or run them later",
-            |resource| initdb(resource).post_init_sql.len() <= MAX_STATEMENTS,
+            "postInitApplicationSQL must hold at most 64 statements: join some, or run them later",
+            |resource| initdb(resource).post_init_application_sql.len() <= MAX_STATEMENTS,
         ),
         Rule::holds(
-            "spec.bootstrap.initdb.postInitSql",
+            "spec.bootstrap.initdb.postInitApplicationSQL",
             format!(
                 "self.all(statement, size(statement) >= 1 && size(statement) <= {MAX_STATEMENT} && !statement.contains('\\u0000'))"
             ),
-            "postInitSql must hold statements of 1 to 16384 characters without NUL: split or correct them",
+            "postInitApplicationSQL must hold statements of 1 to 16384 characters without NUL: split or correct them",
             |resource| {
                 initdb(resource)
-                    .post_init_sql
+                    .post_init_application_sql
                     .iter()
                     .all(|statement| is_statement(statement))
             },
@@ -93,8 +107,8 @@ pub(super) fn rules() -> Vec<Rule> {
     ]
 }
 
-/// The shortest list of statements that [`validate`](super::validate) judges as it judges this one: for who validates a
-/// resource again and again, and runs no statement.
+/// The shortest list of statements with the same result of [`validate`](super::validate) as this one. It serves callers that
+/// validate a resource again and again, and run no statement.
 #[must_use]
 pub fn shortest_alike(statements: &[String]) -> Vec<String> {
     let statement = match statements.iter().all(|statement| is_statement(statement)) {
@@ -112,18 +126,27 @@ fn is_statement(statement: &str) -> bool {
     (1..=MAX_STATEMENT).contains(&text::size(statement)) && !statement.contains('\0')
 }
 
+fn adopts(resource: &ClusteredDatabase) -> Option<&str> {
+    let volumes = resource.spec.bootstrap.as_ref()?.volumes.as_ref()?;
+    Some(&volumes.adopt)
+}
+
+fn is_adoptable(name: &str) -> bool {
+    let is_of_uid = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f' | b'-');
+    name == NEWEST || name.len() == 36 && name.bytes().all(is_of_uid)
+}
+
 fn initdb(resource: &ClusteredDatabase) -> &InitdbSpec {
-    &resource.spec.bootstrap.initdb
+    resource.spec.initdb()
 }
 
-fn is_identifier(name: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    name.len() <= 63 && name.bytes().all(inner) && name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+fn secret(resource: &ClusteredDatabase) -> Option<&PasswordSecretRef> {
+    initdb(resource).password_secret_ref.as_ref()
 }
 
-fn is_reserved(name: &str, names: &[&str]) -> bool {
+fn is_reserved(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    names.contains(&name.as_str()) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    RESERVED.contains(&name.as_str()) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 fn is_locale(locale: &str) -> bool {
@@ -153,9 +176,9 @@ mod tests {
         ] {
             let judged = |statements: &[String]| {
                 let db: ClusteredDatabase = serde_json::from_value(json!({
-                    "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+                    "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
                     "metadata": {"name": "db"},
-                    "spec": {"storage": {"size": "1Gi"}, "bootstrap": {"initdb": {"postInitSql": statements}}},
+                    "spec": {"storage": {"data": {"size": "1Gi"}}, "bootstrap": {"initdb": {"postInitApplicationSQL": statements}}},
                 }))
                 .unwrap();
                 validate(&db)

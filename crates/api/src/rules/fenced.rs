@@ -1,4 +1,4 @@
-//! The rule about `spec.fenced`: who is named there is an instance, and once. So there are nine names at most.
+//! The rule about `spec.fenced`: each name is one of an instance, and occurs once. So there are nine names at most.
 
 use std::collections::BTreeSet;
 

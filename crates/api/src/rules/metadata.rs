@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{Rule, cel_list, text};
+use crate::ClusteredDatabase;
+use crate::names::OWN_KEYS;
+use crate::spec::MetadataTemplate;
 
-/// Enough for people and tools, and small enough that the pods' template stays well below the API server's bounds.
+/// Enough for people and tools, and small enough to keep the pods' template well below the API server's bounds.
 const MAX_COUNT: usize = 64;
-/// A quarter of what Kubernetes allows all annotations of an object to hold.
+/// A quarter of the size that Kubernetes allows for all annotations of an object.
 const MAX_ANNOTATIONS: usize = 65_536;
-/// What begins a key of this project.
-const OURS: &str = "clustereddatabase.io/";
 /// Labels that the StatefulSet's controller sets.
 const STATEFUL_SET: [&str; 3] = [
     "apps.kubernetes.io/pod-index",
@@ -18,6 +19,54 @@ const STATEFUL_SET: [&str; 3] = [
 ];
 
 type Map = BTreeMap<String, String>;
+type Metadata = fn(&ClusteredDatabase) -> &MetadataTemplate;
+
+/// Where labels and annotations for objects stand in the spec.
+const TEMPLATES: [(&str, &str, Metadata); 7] = [
+    (
+        "spec.serviceAccount.metadata.labels",
+        "spec.serviceAccount.metadata.annotations",
+        |resource| &resource.spec.service_account.metadata,
+    ),
+    (
+        "spec.pods.metadata.labels",
+        "spec.pods.metadata.annotations",
+        |resource| &resource.spec.pods.metadata,
+    ),
+    (
+        "spec.storage.data.metadata.labels",
+        "spec.storage.data.metadata.annotations",
+        |resource| &resource.spec.storage.data.metadata,
+    ),
+    (
+        "spec.storage.wal.metadata.labels",
+        "spec.storage.wal.metadata.annotations",
+        |resource| match &resource.spec.storage.wal {
+            Some(wal) => &wal.metadata,
+            None => &NONE,
+        },
+    ),
+    (
+        "spec.services.readWrite.metadata.labels",
+        "spec.services.readWrite.metadata.annotations",
+        |resource| &resource.spec.services.read_write.metadata,
+    ),
+    (
+        "spec.services.readOnly.metadata.labels",
+        "spec.services.readOnly.metadata.annotations",
+        |resource| &resource.spec.services.read_only.metadata,
+    ),
+    (
+        "spec.services.read.metadata.labels",
+        "spec.services.read.metadata.annotations",
+        |resource| &resource.spec.services.read.metadata,
+    ),
+];
+
+static NONE: MetadataTemplate = MetadataTemplate {
+    labels: BTreeMap::new(),
+    annotations: BTreeMap::new(),
+};
 
 pub(super) fn rules() -> Vec<Rule> {
     let keys = format!(
@@ -43,11 +92,7 @@ pub(super) fn rules() -> Vec<Rule> {
         ),
         Rule::holds(
             "spec.scheduling.priorityClassName",
-            format!(
-                "size(self) <= {} && self.matches('{}')",
-                text::MAX_DNS_SUBDOMAIN,
-                text::DNS_SUBDOMAIN
-            ),
+            text::dns_subdomain(),
             "priorityClassName must name a PriorityClass (lower-case letters, digits, dashes and dots); leave it out for the default one",
             |resource| {
                 resource
@@ -59,112 +104,80 @@ pub(super) fn rules() -> Vec<Rule> {
             },
         ),
     ];
-    rules.extend(service_account(&keys, &total, &count));
-    rules.extend(labels(&keys, &values, &count));
-    rules.extend(pod_annotations(&keys, &total, &count));
+    for (labels, annotations, metadata) in TEMPLATES {
+        rules.extend(of_labels(labels, metadata, &keys, &values, &count));
+        rules.extend(of_annotations(annotations, metadata, &keys, &total, &count));
+    }
+    rules.push(Rule::holds(
+        "spec.pods.metadata.labels",
+        format!("!({}.exists(key, key in self))", cel_list(&STATEFUL_SET)),
+        "pods.metadata.labels must not have apps.kubernetes.io/pod-index, controller-revision-hash or statefulset.kubernetes.io/pod-name, which Kubernetes sets: remove them",
+        |resource| {
+            let labels = &resource.spec.pods.metadata.labels;
+            STATEFUL_SET.iter().all(|key| !labels.contains_key(*key))
+        },
+    ));
     rules
 }
 
-fn service_account(keys: &str, total: &str, count: &str) -> [Rule; 4] {
-    const AT: &str = "spec.serviceAccountAnnotations";
+fn of_labels(at: &'static str, metadata: Metadata, keys: &str, values: &str, count: &str) -> [Rule; 3] {
+    let name = at.trim_start_matches("spec.");
     [
         Rule::holds(
-            AT,
+            at,
             count,
-            "serviceAccountAnnotations must hold at most 64 annotations: remove some",
-            |resource| resource.spec.service_account_annotations.len() <= MAX_COUNT,
+            format!("{name} must hold at most 64 labels: remove some"),
+            move |resource| metadata(resource).labels.len() <= MAX_COUNT,
         ),
         Rule::holds(
-            AT,
-            keys,
-            "serviceAccountAnnotations must have keys like example.com/name or name: correct the key",
-            |resource| have_keys(&resource.spec.service_account_annotations),
-        ),
-        Rule::holds(
-            AT,
-            total,
-            "serviceAccountAnnotations must hold at most 64 KiB in all: remove some",
-            |resource| total_size(&resource.spec.service_account_annotations) <= MAX_ANNOTATIONS,
-        ),
-        Rule::holds(
-            AT,
-            no_own_keys(),
-            "serviceAccountAnnotations must not have keys of clustereddatabase.io/, which are the operator's: remove them",
-            |resource| !has_own_keys(&resource.spec.service_account_annotations),
-        ),
-    ]
-}
-
-fn labels(keys: &str, values: &str, count: &str) -> [Rule; 4] {
-    const AT: &str = "spec.podMetadata.labels";
-    [
-        Rule::holds(
-            AT,
-            count,
-            "podMetadata.labels must hold at most 64 labels: remove some",
-            |resource| resource.spec.pod_metadata.labels.len() <= MAX_COUNT,
-        ),
-        Rule::holds(
-            AT,
+            at,
             format!("{keys} && {values}"),
-            "podMetadata.labels must hold valid label keys and values: correct them",
-            |resource| are_labels(&resource.spec.pod_metadata.labels),
+            format!("{name} must hold valid label keys and values: correct them"),
+            move |resource| are_labels(&metadata(resource).labels),
         ),
-        Rule::holds(
-            AT,
-            no_own_keys(),
-            "podMetadata.labels must not have keys of clustereddatabase.io/, which are the operator's: remove them",
-            |resource| !has_own_keys(&resource.spec.pod_metadata.labels),
-        ),
-        Rule::holds(
-            AT,
-            format!("!({}.exists(key, key in self))", cel_list(&STATEFUL_SET)),
-            "podMetadata.labels must not have apps.kubernetes.io/pod-index, controller-revision-hash or statefulset.kubernetes.io/pod-name, which Kubernetes sets: remove them",
-            |resource| {
-                STATEFUL_SET
-                    .iter()
-                    .all(|key| !resource.spec.pod_metadata.labels.contains_key(*key))
-            },
-        ),
+        Rule::holds(at, no_own_keys(), own_keys(name), move |resource| {
+            !has_own_keys(&metadata(resource).labels)
+        }),
     ]
 }
 
-fn pod_annotations(keys: &str, total: &str, count: &str) -> [Rule; 4] {
-    const AT: &str = "spec.podMetadata.annotations";
+fn of_annotations(at: &'static str, metadata: Metadata, keys: &str, total: &str, count: &str) -> [Rule; 4] {
+    let name = at.trim_start_matches("spec.");
     [
         Rule::holds(
-            AT,
+            at,
             count,
-            "podMetadata.annotations must hold at most 64 annotations: remove some",
-            |resource| resource.spec.pod_metadata.annotations.len() <= MAX_COUNT,
+            format!("{name} must hold at most 64 annotations: remove some"),
+            move |resource| metadata(resource).annotations.len() <= MAX_COUNT,
         ),
         Rule::holds(
-            AT,
+            at,
             keys,
-            "podMetadata.annotations must have keys like example.com/name or name: correct the key",
-            |resource| have_keys(&resource.spec.pod_metadata.annotations),
+            format!("{name} must have keys like example.com/name or name: correct the key"),
+            move |resource| have_keys(&metadata(resource).annotations),
         ),
         Rule::holds(
-            AT,
+            at,
             total,
-            "podMetadata.annotations must hold at most 64 KiB in all: remove some",
-            |resource| total_size(&resource.spec.pod_metadata.annotations) <= MAX_ANNOTATIONS,
+            format!("{name} must hold at most 64 KiB in all: remove some"),
+            move |resource| total_size(&metadata(resource).annotations) <= MAX_ANNOTATIONS,
         ),
-        Rule::holds(
-            AT,
-            no_own_keys(),
-            "podMetadata.annotations must not have keys of clustereddatabase.io/, which are the operator's: remove them",
-            |resource| !has_own_keys(&resource.spec.pod_metadata.annotations),
-        ),
+        Rule::holds(at, no_own_keys(), own_keys(name), move |resource| {
+            !has_own_keys(&metadata(resource).annotations)
+        }),
     ]
+}
+
+fn own_keys(name: &str) -> String {
+    format!("{name} must not have keys of {OWN_KEYS}, which are the operator's: remove them")
 }
 
 fn no_own_keys() -> String {
-    format!("self.all(key, !key.startsWith('{OURS}'))")
+    format!("self.all(key, !key.startsWith('{OWN_KEYS}'))")
 }
 
 fn has_own_keys(map: &Map) -> bool {
-    map.keys().any(|key| key.starts_with(OURS))
+    map.keys().any(|key| key.starts_with(OWN_KEYS))
 }
 
 fn have_keys(map: &Map) -> bool {

@@ -6,7 +6,7 @@ use super::Rule;
 use crate::ClusteredDatabase;
 use crate::spec::NetworkPolicyMode;
 
-/// So many entries a list may have.
+/// The most entries of a list.
 const MAX_PEERS: usize = 32;
 
 pub(super) fn rules() -> Vec<Rule> {
@@ -65,7 +65,7 @@ fn of_list(at: &'static str, list: fn(&ClusteredDatabase) -> Option<&[NetworkPol
     ]
 }
 
-/// Whether this has the form of a CIDR. Whether its numbers are in range, the API server says when the policy is made.
+/// Whether this has the form of a CIDR. The API server checks the range of its numbers when the policy is made.
 fn looks_like_cidr(text: &str) -> bool {
     text.split_once('/').is_some_and(|(address, prefix)| {
         let is_address = |c: char| c.is_ascii_hexdigit() || c == '.' || c == ':';

@@ -4,17 +4,17 @@ use std::collections::BTreeMap;
 
 use super::{Rule, text};
 use crate::ClusteredDatabase;
+use crate::spec::PRELOAD;
 
 const AT: &str = "spec.postgres.parameters";
-/// More than PostgreSQL has settings that anybody changes.
+/// More than the settings of PostgreSQL that users change.
 const MAX_COUNT: usize = 256;
 const MAX_KEY: usize = 63;
 const MAX_VALUE: usize = 1_024;
 const KEY: &str = "^[a-z_][a-z0-9_]*([.][a-z_][a-z0-9_]*)?$";
 
-/// Settings that the operator and its agents set themselves, or that would take from them what they rely on: where
-/// the server listens and whom it trusts, which files it reads, who follows whom, what is logged where, which code is
-/// loaded into it, and what would lose data silently.
+/// Settings that the operator and its agents set themselves or rely on: the server's addresses and authentication, its files,
+/// replication, the log, loaded code, and settings that would lose data silently.
 pub(crate) const FORBIDDEN: &[&str] = &[
     "allow_alter_system",
     "archive_cleanup_command",
@@ -96,21 +96,24 @@ pub(crate) const FORBIDDEN: &[&str] = &[
     "zero_damaged_pages",
 ];
 
-/// Whether a setting is the operator's own, so that users may not set it. For the place where settings are written: what
-/// the API server let through is checked again there.
+/// Whether a setting is the operator's own, so that users may not set it. The agent checks that again where it writes settings,
+/// in case the API server accepted one.
 pub fn is_managed_parameter(name: &str) -> bool {
-    FORBIDDEN.contains(&name) || name.starts_with("ssl_")
+    FORBIDDEN.contains(&name) || name.starts_with("ssl_") && name != TLS_VERSION
 }
+
+/// The one setting about TLS that is the user's.
+const TLS_VERSION: &str = "ssl_min_protocol_version";
 
 /// Settings that are safe with this value alone.
 const MUST_BE_ON: [&str; 3] = ["fsync", "full_page_writes", "wal_log_hints"];
 
-/// Settings that nine instances, or the operator's own sessions, need this much of.
+/// Least values of settings that nine instances, or the operator's own sessions, need.
 const AT_LEAST: [(&str, u64); 4] = [
     ("max_connections", 20),
     ("max_replication_slots", 20),
     ("max_wal_senders", 20),
-    // As many sessions as an agent has at once.
+    // The number of sessions that an agent has at once.
     ("superuser_reserved_connections", 6),
 ];
 
@@ -150,6 +153,15 @@ fn shapes() -> Vec<Rule> {
             },
         ),
         ssl(),
+        Rule::holds(
+            AT,
+            format!("!('{TLS_VERSION}' in self) || self['{TLS_VERSION}'] in ['TLSv1.2', 'TLSv1.3']"),
+            "ssl_min_protocol_version must be TLSv1.2 or TLSv1.3: correct it, or remove it for TLSv1.3",
+            |resource| {
+                let version = parameters(resource).get(TLS_VERSION);
+                version.is_none_or(|version| ["TLSv1.2", "TLSv1.3"].contains(&version.as_str()))
+            },
+        ),
         // A standby loads its WAL receiver by that path.
         Rule::holds(
             AT,
@@ -186,15 +198,21 @@ fn forbidden(name: &'static str) -> Rule {
 fn ssl() -> Rule {
     Rule::holds(
         AT,
-        "self.all(key, !key.startsWith('ssl_'))",
-        "parameters must not begin with ssl_: remove them, since the operator manages TLS",
-        |resource| parameters(resource).keys().all(|key| !key.starts_with("ssl_")),
+        format!("self.all(key, !key.startsWith('ssl_') || key == '{TLS_VERSION}')"),
+        "parameters must not begin with ssl_, except ssl_min_protocol_version: remove them, since the operator manages TLS",
+        |resource| {
+            let mut names = parameters(resource).keys();
+            names.all(|name| !name.starts_with("ssl_") || name == TLS_VERSION)
+        },
     )
 }
 
 /// The message for a forbidden parameter.
 pub(crate) fn forbidden_message(name: &str) -> String {
-    format!("parameters must not set {name}, which the operator manages: remove it")
+    match name {
+        PRELOAD => format!("parameters must not set {PRELOAD}: list the libraries in postgres.sharedPreloadLibraries"),
+        name => format!("parameters must not set {name}, which the operator manages: remove it"),
+    }
 }
 
 fn must_be_on(name: &'static str) -> Rule {

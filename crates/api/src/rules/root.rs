@@ -3,7 +3,7 @@
 use super::{Rule, text};
 use crate::names::{MAX_INSTANCES, MAX_NAME, Names};
 
-/// The field that rules about the whole resource speak of.
+/// The field that rules about the whole resource name.
 pub(super) const PATH: &str = "metadata.name";
 
 pub(super) fn rules() -> Vec<Rule> {
@@ -22,21 +22,16 @@ pub(super) fn rules() -> Vec<Rule> {
         ),
         Rule::holds(
             "",
-            "!has(self.spec.bootstrap.initdb.passwordSecret) || !(['-app', '-ca', '-tls'].exists(suffix, self.spec.bootstrap.initdb.passwordSecret == self.metadata.name + suffix))",
-            "bootstrap.initdb.passwordSecret must not name a Secret that the operator makes itself: leave it out, or name one of your own",
+            "!has(self.spec.bootstrap) || !has(self.spec.bootstrap.initdb) || !has(self.spec.bootstrap.initdb.passwordSecretRef) || !(['-app', '-ca', '-tls'].exists(suffix, self.spec.bootstrap.initdb.passwordSecretRef.name == self.metadata.name + suffix))",
+            "bootstrap.initdb.passwordSecretRef.name must not be the name of a Secret that the operator makes itself: leave it out, or name one of your own",
             |resource| {
                 let names = Names::new(name(resource));
                 let own = [names.app_secret(), names.ca_secret(), names.tls_secret()];
-                resource
-                    .spec
-                    .bootstrap
-                    .initdb
-                    .password_secret
-                    .as_ref()
-                    .is_none_or(|secret| !own.contains(secret))
+                let secret = resource.spec.initdb().password_secret_ref.as_ref();
+                secret.is_none_or(|secret| !own.contains(&secret.name))
             },
         )
-        .about("spec.bootstrap.initdb.passwordSecret"),
+        .about("spec.bootstrap.initdb.passwordSecretRef.name"),
         Rule::holds(
             "spec.replicas",
             format!("self >= 1 && self <= {MAX_INSTANCES}"),

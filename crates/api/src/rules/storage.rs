@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use super::{Rule, text};
-use crate::{ClusteredDatabase, quantity::Quantity, spec::WalStorageSpec, status::GrantedStorage};
+use crate::{ClusteredDatabase, quantity::Quantity, spec::VolumeSpec, status::GrantedStorage};
 
-/// The lower bound is what an empty database and a few WAL segments need; the upper one is there to catch slips.
+/// The lower bound fits an empty database and a few WAL segments; the upper one catches slips.
 const IN_BOUNDS: &str =
     "quantity(self).compareTo(quantity('256Mi')) >= 0 && quantity(self).compareTo(quantity('1Pi')) <= 0";
 
@@ -15,15 +15,15 @@ const SAME_CLASS: &str = "has(self.storageClassName) == has(oldSelf.storageClass
 
 const NO_SIZE: &str = "size must be a Kubernetes quantity: write a number and a unit, such as 10Gi";
 const OUT_OF_BOUNDS: &str = "size must be 256Mi to 1Pi: write a number and a unit, such as 10Gi";
-const SHRINKS: &str = "storage.size cannot shrink, since volumes cannot: put back the old size, a larger one, or the one that status.waiting names";
+const SHRINKS: &str = "storage.data.size cannot shrink, since volumes cannot: put back the old size, a larger one, or the one that status.waiting names";
 const WAL_SHRINKS: &str = "storage.wal.size cannot shrink, since volumes cannot: put back the old size, a larger one, or the one that status.waiting names";
 const NO_CLASS: &str = "storageClassName must name a StorageClass (lower-case letters, digits, dashes and dots); leave it out for the default one";
 const OTHER_CLASS: &str = "storageClassName cannot be added, changed or removed: put it back, or make a new database in the other class and move the data";
 const OTHER_WAL_CLASS: &str = "wal.storageClassName cannot be added, changed or removed: put it back; or, while no instance has its WAL volume, take wal away and add it again";
 const NO_MORE_WAL: &str = "storage.wal cannot be removed, since instances have WAL volumes: put it back as it was, or make a new database and move the data";
 
-/// CEL that says whether `value` is a quantity. Nothing else may be given to CEL's `quantity` and `isQuantity`: they
-/// compute the power of ten of an exponent, and nine digits of it keep a core of the API server busy for hours.
+/// CEL for: `value` is a quantity. CEL's `quantity` and `isQuantity` must get no other text: they compute the power of ten of
+/// an exponent, and an exponent of nine digits keeps a core of the API server busy for hours.
 fn is_quantity(value: &str) -> String {
     format!(
         "size({value}) <= {} && {value}.matches('{}')",
@@ -47,7 +47,7 @@ fn size_rules(at: &'static str, size: fn(&ClusteredDatabase) -> Option<&str>) ->
     ]
 }
 
-/// CEL that says whether the size at `field` stays, grows, or is still what `granted` of the memo says, at least.
+/// CEL for: the size at `field` stays, grows, or is at least the one in `granted` of the memo.
 fn no_shrink_but_to(field: &str, granted: &str) -> String {
     let (new, old) = (format!("self.{field}"), format!("oldSelf.{field}"));
     let granted = format!("oldSelf.status.memo.granted.{granted}");
@@ -61,20 +61,20 @@ fn no_shrink_but_to(field: &str, granted: &str) -> String {
     )
 }
 
-/// Sizes shrink only to what no claim was given more than. It stands in the status, so the rules are the whole resource's.
+/// A size may shrink only to the largest size of a claim. The status has that size, so the rules belong to the whole resource.
 fn sizes_do_not_shrink() -> [Rule; 2] {
     let wal = no_shrink_but_to("spec.storage.wal.size", "wal");
     [
         Rule::may_become(
             "",
-            no_shrink_but_to("spec.storage.size", "data"),
+            no_shrink_but_to("spec.storage.data.size", "data"),
             SHRINKS,
             |old, new| {
                 let granted = granted(old).and_then(|granted| granted.data.as_deref());
                 no_shrink(data_size(old), data_size(new)) || went_back(granted, data_size(new))
             },
         )
-        .about("spec.storage.size"),
+        .about("spec.storage.data.size"),
         Rule::may_become(
             "",
             format!("!has(self.spec.storage.wal) || !has(oldSelf.spec.storage.wal) || {wal}"),
@@ -89,25 +89,23 @@ fn sizes_do_not_shrink() -> [Rule; 2] {
 }
 
 pub(super) fn rules() -> Vec<Rule> {
-    let class = format!(
-        "size(self) <= {} && self.matches('{}')",
-        text::MAX_DNS_SUBDOMAIN,
-        text::DNS_SUBDOMAIN
-    );
+    let class = text::dns_subdomain();
     let mut rules = Vec::new();
-    rules.extend(size_rules("spec.storage.size", data_size));
+    rules.extend([
+        attributes_class("spec.storage.data.volumeAttributesClassName", |resource| {
+            Some(&resource.spec.storage.data)
+        }),
+        attributes_class("spec.storage.wal.volumeAttributesClassName", wal),
+    ]);
+    rules.extend(size_rules("spec.storage.data.size", data_size));
     rules.extend(sizes_do_not_shrink());
     rules.extend([
-        Rule::holds("spec.storage.storageClassName", class.clone(), NO_CLASS, |resource| {
-            resource
-                .spec
-                .storage
-                .storage_class_name
-                .as_deref()
-                .is_none_or(text::is_dns_subdomain)
+        Rule::holds("spec.storage.data.storageClassName", class.clone(), NO_CLASS, |resource| {
+            let class = resource.spec.storage.data.storage_class_name.as_deref();
+            class.is_none_or(text::is_dns_subdomain)
         }),
-        Rule::may_become("spec.storage", SAME_CLASS, OTHER_CLASS, |old, new| {
-            old.spec.storage.storage_class_name == new.spec.storage.storage_class_name
+        Rule::may_become("spec.storage.data", SAME_CLASS, OTHER_CLASS, |old, new| {
+            old.spec.storage.data.storage_class_name == new.spec.storage.data.storage_class_name
         }),
         // Not only of changes of the spec: nor is an instance named once it is taken away.
         Rule::holds(
@@ -137,6 +135,18 @@ pub(super) fn rules() -> Vec<Rule> {
         requests_within_limits(),
     ]);
     rules
+}
+
+fn attributes_class(at: &'static str, volume: fn(&ClusteredDatabase) -> Option<&VolumeSpec>) -> Rule {
+    Rule::holds(
+        at,
+        text::dns_subdomain(),
+        "volumeAttributesClassName must name a VolumeAttributesClass (lower-case letters, digits, dashes and dots); leave it out for none",
+        move |resource| {
+            let class = volume(resource).and_then(|volume| volume.volume_attributes_class_name.as_deref());
+            class.is_none_or(text::is_dns_subdomain)
+        },
+    )
 }
 
 fn resources_are_quantities() -> Rule {
@@ -196,12 +206,12 @@ fn amount_of(amounts: &BTreeMap<String, Text>, name: &str) -> Option<Quantity> {
     Quantity::parse(&amounts.get(name)?.0).ok()
 }
 
-fn wal(resource: &ClusteredDatabase) -> Option<&WalStorageSpec> {
+fn wal(resource: &ClusteredDatabase) -> Option<&VolumeSpec> {
     resource.spec.storage.wal.as_ref()
 }
 
 fn data_size(resource: &ClusteredDatabase) -> Option<&str> {
-    Some(&resource.spec.storage.size)
+    Some(&resource.spec.storage.data.size)
 }
 
 fn wal_size(resource: &ClusteredDatabase) -> Option<&str> {

@@ -1,4 +1,4 @@
-//! What differs between two values, field by field: a spec and a new one, a decision and another.
+//! The differences of two values, field by field: of two specs, or of two decisions.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub struct Change {
     /// Its old value; absent if it was not there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old: Option<Value>,
-    /// Its new value; absent if it is not there any more.
+    /// Its new value; absent if it is gone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<Value>,
 }
@@ -58,8 +58,8 @@ fn compare(path: &str, old: Option<&Value>, new: Option<&Value>, found: &mut Vec
     });
 }
 
-/// Fields of `given`, which stands at `root`, that `understood` does not have: misspelt ones, or ones of another version.
-/// Where nothing is given, nothing is missed.
+/// Fields of `given`, whose path is `root`, that `understood` lacks: misspelt ones, or ones of another version. Empty fields do
+/// not count.
 pub fn unknown(root: &str, given: &Value, understood: &Value) -> Vec<String> {
     let mut found = Vec::new();
     miss(root, given, Some(understood), &mut found);
@@ -130,12 +130,11 @@ mod tests {
 
     #[test]
     fn misspelt_fields_are_found() {
-        let given =
-            json!({"replica": 3, "storage": {"size": "1Gi", "clas": "x"}, "paused": null, "list": [{"a": 1, "b": 2}]});
-        let understood = json!({"replicas": 3, "storage": {"size": "1Gi"}, "list": [{"a": 1}]});
+        let given = json!({"replica": 3, "storage": {"data": {"size": "1Gi", "clas": "x"}}, "paused": null, "list": [{"a": 1, "b": 2}]});
+        let understood = json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}, "list": [{"a": 1}]});
         assert_eq!(
             unknown("spec", &given, &understood),
-            ["spec.list[0].b", "spec.replica", "spec.storage.clas"]
+            ["spec.list[0].b", "spec.replica", "spec.storage.data.clas"]
         );
     }
 }

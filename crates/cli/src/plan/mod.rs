@@ -18,11 +18,11 @@ use crate::text::{Page, Style, Tone, list};
 pub use fields::{Change, changes, unknown};
 use simulate::{Case, Course};
 
-/// What `plan` ends with when nothing is to be done.
+/// Exit code of `plan` when nothing is to be done.
 pub const NOTHING: u8 = 0;
-/// What it ends with when there are changes.
+/// Exit code when there are changes.
 pub const CHANGES: u8 = 2;
-/// What it ends with when the new spec is refused.
+/// Exit code when the new spec is refused.
 pub const REFUSED: u8 = 3;
 
 /// The page.
@@ -33,12 +33,15 @@ pub struct PlanPage {
     pub name: String,
     /// Its namespace.
     pub namespace: String,
-    /// Why the new spec is refused. Nothing else is said then but the changes.
+    /// Why the new spec is refused. Then the page has nothing else except the changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
+    /// What a commit waits for before and after, if that changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub promise: Option<Promise>,
     /// The fields that change.
     pub changes: Vec<Change>,
-    /// What the operator does, in order.
+    /// The operator's actions, in order.
     pub actions: Vec<Step>,
     /// Instances whose pods are deleted and made again, in order.
     pub replaced: Vec<String>,
@@ -46,20 +49,29 @@ pub struct PlanPage {
     pub restarted: Vec<String>,
     /// New instances.
     pub added: Vec<String>,
-    /// Instances that go.
+    /// Instances that are removed.
     pub removed: Vec<String>,
-    /// Who is primary, from first to last: each but the first by a switchover.
+    /// The primaries, from first to last: each except the first by a switchover.
     pub primaries: Vec<String>,
     /// What applications notice, in words.
     pub interruption: Vec<String>,
-    /// What else is to be known.
+    /// Further notes.
     pub notes: Vec<String>,
+}
+
+/// A promise that changes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Promise {
+    /// What a commit waits for now.
+    pub before: String,
+    /// And afterwards.
+    pub after: String,
 }
 
 /// One action of the operator.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// What is done.
+    /// The action.
     pub action: String,
     /// The rule that decides it.
     pub rule: String,
@@ -80,10 +92,10 @@ impl PlanPage {
     }
 }
 
-/// The new resource in `path`, for the database of the look: its identity and its status are the live one's.
+/// The new resource in `path`, for the database of the snapshot: it has the live one's identity and status.
 ///
 /// # Errors
-/// When the file holds no such resource, or one with fields that this version does not know.
+/// If the file has no such resource, or one with fields that this version does not know.
 pub fn read(path: &Path, look: &Look) -> Result<ClusteredDatabase> {
     let name = look.db.metadata.name.clone().unwrap_or_default();
     let snapshot = crate::file::read(path)?;
@@ -133,10 +145,10 @@ pub fn read(path: &Path, look: &Look) -> Result<ClusteredDatabase> {
     Ok(new)
 }
 
-/// The page for changing the database of the look into `new`.
+/// The page for a change of the database into `new`.
 ///
 /// # Errors
-/// When the model cannot take the present spec.
+/// If the model cannot take the present spec.
 pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
     let old = &look.db;
     let json = |db: &ClusteredDatabase| serde_json::to_value(&db.spec).context("cannot write a spec");
@@ -144,6 +156,7 @@ pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
         name: old.metadata.name.clone().unwrap_or_default(),
         namespace: look.namespace().to_owned(),
         refused: Vec::new(),
+        promise: promise(look, new),
         changes: fields::changes("spec", &json(old)?, &json(new)?),
         actions: Vec::new(),
         replaced: Vec::new(),
@@ -160,7 +173,7 @@ pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
         return Ok(page);
     }
     let status = look.status();
-    // Where it may be taken away, no instance has its WAL volume yet.
+    // The WAL volume may be removed only while no instance has its volume.
     let mut before = old.clone();
     before.spec.storage.wal = before.spec.storage.wal.filter(|_| new.spec.storage.wal.is_some());
     let case = Case {
@@ -179,7 +192,7 @@ pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
     Ok(page)
 }
 
-/// The operator's actions, and the claims that the model does not have: those for WAL grow as those for data do.
+/// The operator's actions, and those for WAL claims, which the model lacks: they grow as those for data do.
 fn steps(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Course) -> Vec<Step> {
     let wal = |db: &ClusteredDatabase| db.spec.storage.wal.as_ref().map(|wal| wal.size.clone());
     let grows = wal(old).is_some() && wal(new).is_some() && wal(old) != wal(new);
@@ -208,7 +221,7 @@ fn steps(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Course) -> V
     claims.chain(actions).collect()
 }
 
-/// Who is primary, or was it last.
+/// The present or the last primary.
 fn primary(status: &ClusteredDatabaseStatus) -> Option<&str> {
     let mut members = status.members.iter();
     let last = members.find(|(_, member)| member.role == Some(MemberRole::Primary));
@@ -221,19 +234,20 @@ fn interruption(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Cours
         return vec!["None while spec.paused is true: the operator changes nothing.".to_owned()];
     }
     match (old.spec.hibernated, new.spec.hibernated) {
-        (true, true) => return vec!["None: the database hibernates, and nothing is served.".to_owned()],
+        (true, true) => return vec!["None: the database hibernates and serves nothing.".to_owned()],
         (false, true) => {
             return vec![
-                "Reads and writes stop until the database is woken: all instances stop, and their pods go.".to_owned(),
+                "Reads and writes stop until the database is woken: all instances stop, and their pods are deleted."
+                    .to_owned(),
             ];
         }
         (true, false) => {
-            return vec!["None: nothing was served. The database serves again when it has woken.".to_owned()];
+            return vec!["None: the database served nothing. It serves again when it has woken.".to_owned()];
         }
         (false, false) => {}
     }
     let (first, last) = (course.primaries.first(), course.primaries.last());
-    let mut told = Vec::new();
+    let mut effects = Vec::new();
     let moves: Vec<_> = course
         .primaries
         .windows(2)
@@ -245,7 +259,7 @@ fn interruption(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Cours
         } else {
             "each switchover"
         };
-        told.push(format!(
+        effects.push(format!(
             "Writes stop during {which}: from {}. Connections to the primary are cut then.",
             list(&moves)
         ));
@@ -256,7 +270,7 @@ fn interruption(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Cours
         .iter()
         .find(|pod| moves.is_empty() && Some(*pod) == last);
     if in_place.is_some() {
-        told.push(
+        effects.push(
             "Writes stop while PostgreSQL restarts in the primary's pod. Connections to it are cut then.".to_owned(),
         );
     }
@@ -265,38 +279,38 @@ fn interruption(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Cours
         .iter()
         .find(|pod| moves.is_empty() && Some(*pod) == first);
     if let Some(pod) = alone {
-        told.push(format!(
+        effects.push(format!(
             "Reads and writes stop while pod {pod} is replaced: no other instance could take over."
         ));
     }
     let mut standbys: Vec<_> = course.replaced.iter().chain(&course.restarted).cloned().collect();
     standbys.retain(|pod| Some(pod) != in_place && Some(pod) != alone);
     if !standbys.is_empty() {
-        told.push(format!(
-            "Connections to standbys are cut when their turn comes: {}.",
+        effects.push(format!(
+            "Connections to standbys are cut one after another: {}.",
             list(&standbys)
         ));
     }
     if !course.removed.is_empty() {
-        told.push(format!("Connections to {} end with it.", list(&course.removed)));
+        effects.push(format!("Connections to {} end with it.", list(&course.removed)));
     }
     let fenced = only_in(&new.spec.fenced, &old.spec.fenced);
     if !fenced.is_empty() {
-        told.push(format!(
+        effects.push(format!(
             "Connections to {} are cut: PostgreSQL stops there and stays stopped; pods and volumes stay.",
             list(&fenced)
         ));
     }
-    if told.is_empty() && old.spec.fenced.len() == usize::try_from(old.spec.replicas).unwrap_or(0) {
-        told.push("None: nothing was served, since all instances were fenced.".to_owned());
+    if effects.is_empty() && old.spec.fenced.len() == usize::try_from(old.spec.replicas).unwrap_or(0) {
+        effects.push("None: all instances were fenced and served nothing.".to_owned());
     }
-    if told.is_empty() {
-        told.push("None: no instance is restarted, and the primary stays where it is.".to_owned());
+    if effects.is_empty() {
+        effects.push("None: no instance is restarted, and the primary stays where it is.".to_owned());
     }
-    told
+    effects
 }
 
-/// What stands in the one list, and not in the other.
+/// The names in the first list that are not in the other.
 fn only_in(one: &[String], other: &[String]) -> Vec<String> {
     one.iter().filter(|name| !other.contains(name)).cloned().collect()
 }
@@ -307,7 +321,7 @@ fn notes(look: &Look, new: &ClusteredDatabase, course: &Course) -> Vec<String> {
     if status.phase != Some(Phase::Ready) {
         let phase = status.phase.map_or("not begun yet", Phase::as_str);
         notes.push(format!(
-            "The database is {phase} now. The plan begins where the present spec is carried out."
+            "The database is {phase} now. The plan begins with a database as the present spec wants it."
         ));
     }
     let (old, major) = (&look.db.spec.postgres.parameters, new.spec.postgres.major_version);
@@ -325,28 +339,48 @@ fn notes(look: &Look, new: &ClusteredDatabase, course: &Course) -> Vec<String> {
     }
     if !unknown.is_empty() {
         notes.push(format!(
-            "Settings of extensions: {}. If PostgreSQL asks for a restart, instances are restarted in place, one at a time.",
+            "Settings of extensions: {}. If PostgreSQL needs a restart, the instances restart in place, one at a time.",
             list(&unknown)
         ));
     }
     let unfenced = only_in(&look.db.spec.fenced, &new.spec.fenced);
     if !unfenced.is_empty() && !new.spec.paused {
         notes.push(format!(
-            "The agents start PostgreSQL again by themselves in {}: as standbys, unless nobody else has taken over.",
+            "The agents start PostgreSQL again by themselves in {}: as standbys, unless no other instance has taken over.",
             list(&unfenced)
         ));
     }
     if look.db.spec.storage.wal.is_some() && new.spec.storage.wal.is_none() {
-        notes.push("Claims for WAL volumes that never had a volume are deleted; others stay, unused.".to_owned());
+        notes.push("Claims for WAL that never had a volume are deleted; others stay, unused.".to_owned());
     }
     if let Some((what, who)) = &course.stuck {
-        notes.push(format!("It ends in a wait for {what}. Who can end it: {who}."));
+        notes.push(format!("The plan ends in a wait for {what}. To end it: {who}."));
     }
-    let retained = new.spec.volume_policy.on_scale_down == api::spec::VolumeFate::Retain;
+    let retained = new.spec.storage.retention_policy.when_scaled == api::spec::VolumeFate::Retain;
     if !course.removed.is_empty() && retained {
-        notes.push("The volumes of removed instances are kept (volumePolicy.onScaleDown).".to_owned());
+        notes.push("The volumes of removed instances stay (storage.retentionPolicy.whenScaled).".to_owned());
     }
     notes
+}
+
+/// How the promise changes, if it does.
+fn promise(look: &Look, new: &ClusteredDatabase) -> Option<Promise> {
+    let chosen = look.status().memo.durability;
+    let [before, after] = [&look.db, new].map(|db| {
+        let wanted = db.spec.wanted_durability(chosen);
+        match wanted.standbys {
+            0 => format!(
+                "{:?}: no standby, the last commits can be lost with the primary",
+                wanted.mode
+            ),
+            1 => format!("{:?}: 1 standby, no single failure loses a commit", wanted.mode),
+            several => format!(
+                "{:?}: {several} standbys, no {several} failures at once lose a commit",
+                wanted.mode
+            ),
+        }
+    });
+    (before != after).then_some(Promise { before, after })
 }
 
 /// The page as text.
@@ -355,13 +389,19 @@ pub fn text(page: &PlanPage, style: Style) -> String {
     out.line(style.paint(Tone::Strong, &format!("Plan for {} in {}", page.name, page.namespace)));
     out.line("");
     if !page.refused.is_empty() {
-        out.line(style.paint(Tone::Bad, "Refused: the API server does not take this spec."));
+        out.line(style.paint(Tone::Bad, "Refused: the API server does not accept this spec."));
         page.refused.iter().for_each(|why| out.line(format!("  {why}")));
         return out.finish();
     }
     if page.exit() == NOTHING {
         out.line(style.paint(Tone::Good, "Nothing changes."));
         return out.finish();
+    }
+    if let Some(promise) = &page.promise {
+        out.line(style.paint(Tone::Strong, "What a commit waits for changes"));
+        out.line(format!("  before  {}", promise.before));
+        out.line(format!("  after   {}", promise.after));
+        out.line("");
     }
     out.line("Changes");
     page.changes.iter().for_each(|change| out.line(format!("  {change}")));

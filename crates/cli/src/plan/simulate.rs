@@ -8,10 +8,11 @@ use api::quantity::Quantity;
 use api::spec::ClusteredDatabaseSpec;
 use api::{ClusteredDatabase, Phase};
 use chrono::TimeDelta;
-use machine::cluster::testing::World;
+use machine::cluster::model::World;
 use machine::cluster::{
-    Action, ChildKind, ChildState, Decision, Due, Known, StatusChange, Step, StorageClass, WalVolumes,
+    Action, Decision, Known, OwnedObject, OwnedState, StatusChange, StatusWrite, Step, StorageClass, WalVolumes,
 };
+use machine::units::Bytes;
 use operator::builders::Subject;
 use operator::config::Config;
 use operator::desired::{self, Desired};
@@ -21,12 +22,12 @@ use serde_json::{Value, json};
 use crate::parameters::{self, Effect};
 use crate::words;
 
-/// How long the model may take to come to rest. A switchover is given up after 50 s; nothing in the model takes longer.
-const PATIENCE: TimeDelta = TimeDelta::minutes(15);
-/// How often the model's agents move.
+/// How long the model may take until it is idle. A switchover is given up after 50 s; nothing in the model takes longer.
+const WAIT_LIMIT: TimeDelta = TimeDelta::minutes(15);
+/// How often the model's agents act.
 const TICK: TimeDelta = TimeDelta::milliseconds(100);
 
-/// What the machine does.
+/// The actions of the machine and their effects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Course {
     /// Its actions, in order, each with the rule that decides and the reason. Labels and mere records are left out.
@@ -39,9 +40,9 @@ pub struct Course {
     pub removed: Vec<String>,
     /// Pods in which PostgreSQL is restarted in place, in order.
     pub restarted: Vec<String>,
-    /// Who is primary, from first to last.
+    /// The primaries, from first to last.
     pub primaries: Vec<String>,
-    /// What is waited for in the end, and who can end it, if the database does not come to rest.
+    /// The last wait, and who can end it, if the database does not become idle.
     pub stuck: Option<(String, String)>,
 }
 
@@ -56,26 +57,26 @@ pub struct Done {
     pub because: String,
 }
 
-/// What is simulated.
+/// The input of a simulation.
 pub struct Case<'a> {
-    /// The resource as it is.
+    /// The present resource.
     pub old: &'a ClusteredDatabase,
-    /// The resource as it is to be.
+    /// The new resource.
     pub new: &'a ClusteredDatabase,
     /// The operator's configuration.
     pub config: &'a Config,
-    /// Who is primary.
+    /// The primary.
     pub primary: Option<&'a str>,
     /// Whether volumes can grow: those for data, and those for WAL.
     pub storage_classes: [&'a Known<StorageClass>; 2],
 }
 
-/// What the machine does when a database that is as `old` wants it becomes `new`.
+/// What the machine does when a database as `old` wants it gets the spec of `new`.
 ///
 /// # Errors
-/// When the model cannot take the state of `old`.
+/// If the model cannot take the state of `old`, or cannot carry out what the machine decides.
 pub fn run(case: &Case<'_>) -> Result<Course> {
-    // Where a WAL volume is added, what there is gives none yet.
+    // If a WAL volume is added, the present objects have none.
     let wal = match case.old.spec.storage.wal {
         Some(_) => WalVolumes::Templated,
         None => WalVolumes::Withheld,
@@ -89,6 +90,9 @@ pub fn run(case: &Case<'_>) -> Result<Course> {
     world.primaries.drain(..world.primaries.len().saturating_sub(1));
     let mut course = follow(&mut world, case, lowers);
     course.primaries = world.primaries.clone();
+    if let Some(what) = &world.impossible {
+        bail!("the model cannot carry out what the operator would do: {what}");
+    }
     let after = members(&world);
     course.added = after.difference(&before).cloned().collect();
     course.removed = before.difference(&after).cloned().collect();
@@ -98,14 +102,14 @@ pub fn run(case: &Case<'_>) -> Result<Course> {
 }
 
 /// The objects that a resource asks for.
-fn objects(db: &ClusteredDatabase, config: &Config, wal: WalVolumes) -> Result<BTreeMap<ChildKind, Desired>> {
+fn objects(db: &ClusteredDatabase, config: &Config, wal: WalVolumes) -> Result<BTreeMap<OwnedObject, Desired>> {
     let subject = Subject::new(db, config).context("cannot compute the objects of the database")?;
     Ok(desired::all(&subject.with_wal(wal)))
 }
 
-/// The template's revision, as the model writes it: what cpu and memory add to it stands behind a `+`.
-fn revision(objects: &BTreeMap<ChildKind, Desired>) -> String {
-    let set = objects.get(&ChildKind::StatefulSet).map(|set| &set.content);
+/// The template's revision, as the model writes it: the part for cpu and memory follows a `+`.
+fn revision(objects: &BTreeMap<OwnedObject, Desired>) -> String {
+    let set = objects.get(&OwnedObject::StatefulSet).map(|set| &set.content);
     let annotation = |name: &str| {
         let revision = set.and_then(|set| set["spec"]["template"]["metadata"]["annotations"][name].as_str());
         revision.unwrap_or_default()
@@ -117,11 +121,11 @@ fn revision(objects: &BTreeMap<ChildKind, Desired>) -> String {
     )
 }
 
-/// A database that is as its old spec wants it, with the same primary.
+/// A database as its old spec wants it, with the same primary.
 fn start(case: &Case<'_>, revision: String) -> Result<World> {
     let spec = modelled(case, &case.old.spec)?;
     let mut world = World::new(u32::try_from(spec.replicas).unwrap_or(1));
-    world.scene.data_bytes = bytes(&spec.storage.size);
+    world.scene.data_bytes = bytes(&spec.storage.data.size);
     world.scene.revision = revision;
     let observed = &mut world.scene.observed;
     let models = [&mut observed.storage_class, &mut observed.wal_storage_class];
@@ -138,57 +142,62 @@ fn start(case: &Case<'_>, revision: String) -> Result<World> {
     if !world.settle() {
         let decision = world.scene.decide();
         bail!(
-            "the present spec does not come to rest in the model ({}): correct it first",
+            "the database does not become idle with the present spec in the model ({}): correct the spec first",
             decision.because
         );
     }
     world.scene.edit(|now| *now = spec);
-    world.run_until(PATIENCE, rests);
+    world.run_until(WAIT_LIMIT, rests);
     Ok(world)
 }
 
-/// Nothing goes on any more, or nobody but the user can let it go on; and the status says so.
+/// Nothing more happens, or only the user can continue it; and the status says so.
 fn rests(world: &World, decision: &Decision) -> bool {
     let Action::Wait(waiting) = &decision.action else {
         return false;
     };
     let by_user = matches!(decision.step, Some(Step::Paused | Step::Fenced)) || decision.phase == Phase::Hibernated;
-    (waiting.resting || by_user) && world.scene.due(decision) == Due::Never
+    (waiting.resting || by_user) && world.scene.due(decision) == StatusWrite::None
 }
 
 /// The user changes the resource.
-fn apply(world: &mut World, case: &Case<'_>, old: &BTreeMap<ChildKind, Desired>, new: &BTreeMap<ChildKind, Desired>) {
-    // It was taken when the present spec was: only names in it can be wrong, and the rules have looked at these.
+fn apply(
+    world: &mut World,
+    case: &Case<'_>,
+    old: &BTreeMap<OwnedObject, Desired>,
+    new: &BTreeMap<OwnedObject, Desired>,
+) {
+    // The model accepted the present spec: only names in the new one can be wrong, and the rules have checked these.
     if let Ok(spec) = modelled(case, &case.new.spec) {
         world.scene.edit(|now| *now = spec);
     }
-    world.scene.data_bytes = bytes(&case.new.spec.storage.size);
+    world.scene.data_bytes = bytes(&case.new.spec.storage.data.size);
     world.scene.revision = revision(new);
     for (kind, desired) in new {
         let Some(before) = old.get(kind) else { continue };
-        let Known::Known(ChildState::Current { uid }) = world.scene.observed.children[*kind].clone() else {
+        let Known::Known(OwnedState::Current { uid }) = world.scene.observed.children[*kind].clone() else {
             continue;
         };
         let mut live = desired::applied(before, *kind, None);
         (live["metadata"]["uid"], live["metadata"]["resourceVersion"]) = (json!(uid), json!("1"));
         let mut state = verdict(&live, *kind, case.new, desired, &[]);
-        if let ChildState::Drifted { what, .. } = &mut state {
-            // The old value is told by the changed field.
+        if let OwnedState::Drifted { what, .. } = &mut state {
+            // The changed field shows the old value.
             what.truncate(what.find(" is ").unwrap_or(what.len()));
         }
         world.scene.set_child(*kind, state);
     }
 }
 
-/// Lets the machine and the model go on until the database rests, and writes down what happens.
+/// Runs the machine and the model until the database is idle, and records what happens.
 fn follow(world: &mut World, case: &Case<'_>, lowers: bool) -> Course {
     let mut course = Course::default();
-    let end = world.scene.now + PATIENCE;
+    let end = world.scene.now + WAIT_LIMIT;
     let (mut last, mut noted) = (None, None);
     while world.scene.now < end {
         let mut rested = false;
         world.run_until(TICK, |world, decision| {
-            // A status that is due is written first; then the same is decided again.
+            // A due status is written first; then the machine makes the same decision again.
             if noted.as_ref() != Some(&decision.action) {
                 note(&mut course, decision, world.name());
                 noted = Some(decision.action.clone());
@@ -254,8 +263,8 @@ fn members(world: &World) -> BTreeSet<String> {
     world.scene.stored.members.keys().cloned().collect()
 }
 
-fn bytes(size: &str) -> u64 {
-    Quantity::parse(size).map_or(0, Quantity::bytes)
+fn bytes(size: &str) -> Bytes {
+    Bytes(Quantity::parse(size).map_or(0, Quantity::bytes))
 }
 
 /// The spec as the model takes it: the model's names, and only the parameters that need a restart. In the model every
@@ -276,7 +285,7 @@ fn modelled(case: &Case<'_>, spec: &ClusteredDatabaseSpec) -> Result<ClusteredDa
     serde_json::from_value(value).context("cannot read the spec")
 }
 
-/// Gives the names of instances in a value the model's.
+/// Replaces the names of instances in a value by the model's.
 fn rename(value: &mut Value, db: &ClusteredDatabase, model: &str) {
     match value {
         Value::String(text) => {
@@ -318,7 +327,7 @@ fn named(mut course: Course, model: &str, db: &ClusteredDatabase) -> Course {
     course
 }
 
-/// `text` with the name `model`, where it begins a name of its own or stands behind a dash, turned into `own`.
+/// `text` with the name `model` replaced by `own`, where it begins a name or follows a dash.
 fn with_name(text: &str, model: &str, own: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

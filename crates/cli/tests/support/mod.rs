@@ -1,4 +1,4 @@
-//! Databases in states of interest, made by the machine's own world model and written down as a report does.
+//! Databases in states of interest, made by the machine's own world model, in the form of a report.
 
 #![allow(dead_code, reason = "not every test needs all of it")]
 
@@ -12,8 +12,8 @@ use api::names::{
 use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 use cli::snapshot::{Snapshot, kinds, name};
 use k8s_openapi::api::coordination::v1::Lease;
-use machine::cluster::testing::World;
-use machine::cluster::{Action, ChildKind, ChildState, Due, Known, Resources};
+use machine::cluster::model::World;
+use machine::cluster::{Action, Known, OwnedObject, OwnedState, Resources, StatusWrite};
 use machine::lease_object::{LeaseContent, write};
 use machine::protocol::{LeaseRecord, Lsn, Position, Timeline};
 use operator::builders::Subject;
@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 const NAMESPACE: &str = "shop";
 
-/// Compares what was printed with a golden file; `UPDATE=1` writes that again.
+/// Compares an output with a golden file; `UPDATE=1` writes that again.
 pub fn golden(name: &str, text: &str) {
     // The pages and the documentation do not change with each version.
     let text = text.replace(env!("CARGO_PKG_VERSION"), "0.1.0");
@@ -46,15 +46,15 @@ pub fn golden(name: &str, text: &str) {
 
 /// The smallest spec with this many instances.
 pub fn spec(replicas: u32) -> Value {
-    json!({"replicas": replicas, "storage": {"size": "1Gi"}, "postgres": {"parameters": {"max_connections": "200"}}})
+    json!({"replicas": replicas, "storage": {"data": {"size": "1Gi"}}, "postgres": {"parameters": {"max_connections": "200"}}})
 }
 
-/// A database that nothing was made for yet.
+/// A database without any object yet.
 pub fn new(spec: &Value) -> World {
     let db = resource(spec, &json!({}), 1, Utc::now());
     let replicas = u32::try_from(db.spec.replicas).unwrap();
     let mut world = World::new(replicas);
-    let set = &objects(&db)[&ChildKind::StatefulSet];
+    let set = &objects(&db)[&OwnedObject::StatefulSet];
     let revision = &set.content["spec"]["template"]["metadata"]["annotations"][ANNOTATION_REVISION];
     world.scene.revision = revision.as_str().unwrap().to_owned();
     world.scene.default_image = Config::default().postgres_image(db.spec.postgres.major_version);
@@ -63,7 +63,7 @@ pub fn new(spec: &Value) -> World {
     world
 }
 
-/// A database at rest.
+/// An idle database.
 pub fn ready(spec: &Value) -> World {
     let mut world = new(spec);
     world.pace = 5;
@@ -72,7 +72,7 @@ pub fn ready(spec: &Value) -> World {
     world
 }
 
-/// What the operator writes down while the world goes on until the database rests.
+/// The operator's record while the world runs until the database is idle.
 pub fn followed(world: &mut World) -> String {
     let decisions = Decisions::default();
     let key = Key::database(NAMESPACE.to_owned(), "demo");
@@ -81,7 +81,7 @@ pub fn followed(world: &mut World) -> String {
         scene.with_wanted(|wanted| {
             decisions.note(&key, wanted, &scene.observed, &scene.stored, decision, scene.now);
         });
-        matches!(&decision.action, Action::Wait(waiting) if waiting.resting) && scene.due(decision) == Due::Never
+        matches!(&decision.action, Action::Wait(waiting) if waiting.resting) && scene.due(decision) == StatusWrite::None
     });
     assert!(rests, "{:#?}", world.scene.decide());
     decisions.text(&key).unwrap()
@@ -110,7 +110,7 @@ fn time(at: DateTime<Utc>) -> String {
 
 fn resource(spec: &Value, status: &Value, generation: i64, created: DateTime<Utc>) -> ClusteredDatabase {
     serde_json::from_value(json!({
-        "apiVersion": "clustereddatabase.io/v1alpha1",
+        "apiVersion": "clustereddatabase.io/v1alpha2",
         "kind": "ClusteredDatabase",
         "metadata": {
             "name": "demo", "namespace": NAMESPACE, "uid": World::new(1).uid(), "resourceVersion": "1",
@@ -122,7 +122,7 @@ fn resource(spec: &Value, status: &Value, generation: i64, created: DateTime<Utc
     .unwrap()
 }
 
-fn objects(db: &ClusteredDatabase) -> BTreeMap<ChildKind, Desired> {
+fn objects(db: &ClusteredDatabase) -> BTreeMap<OwnedObject, Desired> {
     let config = Config::default();
     desired::all(&Subject::new(db, &config).unwrap())
 }
@@ -134,7 +134,7 @@ fn all(world: &World) -> Vec<Value> {
     let mut all = vec![serde_json::to_value(&db).unwrap()];
     let desired = objects(&db);
     all.extend(
-        ChildKind::ALL
+        OwnedObject::ALL
             .into_iter()
             .filter_map(|kind| child(world, kind, &desired[&kind])),
     );
@@ -144,7 +144,7 @@ fn all(world: &World) -> Vec<Value> {
             "apiVersion": "v1", "kind": "PersistentVolumeClaim",
             "metadata": {"name": claim.name, "uid": claim.uid, "resourceVersion": "1",
                          "labels": {LABEL_CLUSTER_UID: claim.cluster_uid}},
-            "spec": {"resources": {"requests": {"storage": claim.requested.to_string()}}},
+            "spec": {"resources": {"requests": {"storage": claim.requested.0.to_string()}}},
             "status": {"phase": "Bound"},
         }));
     }
@@ -167,18 +167,18 @@ fn all(world: &World) -> Vec<Value> {
     all
 }
 
-fn child(world: &World, kind: ChildKind, desired: &Desired) -> Option<Value> {
+fn child(world: &World, kind: OwnedObject, desired: &Desired) -> Option<Value> {
     if kind.kind() == "Secret" {
         return None;
     }
     let replicas = world.scene.observed.stateful_set.as_ref().map(|set| set.replicas);
     let mut object = desired::applied(desired, kind, replicas);
     match &world.scene.observed.children[kind] {
-        Known::Known(ChildState::Current { uid } | ChildState::Drifted { uid, .. }) => {
+        Known::Known(OwnedState::Current { uid } | OwnedState::Drifted { uid, .. }) => {
             (object["metadata"]["uid"], object["metadata"]["resourceVersion"]) = (json!(uid), json!("1"));
             object["metadata"]["creationTimestamp"] = json!(time(DateTime::UNIX_EPOCH));
         }
-        Known::Known(ChildState::Foreign { .. }) => {
+        Known::Known(OwnedState::Foreign { .. }) => {
             object = json!({"metadata": {"name": desired.name, "uid": "foreign", "resourceVersion": "1", "ownerReferences": [
                 {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "w", "controller": true}]}});
         }
@@ -188,7 +188,7 @@ fn child(world: &World, kind: ChildKind, desired: &Desired) -> Option<Value> {
         .into_iter()
         .find(|resource| resource.kind == kind.kind())
         .unwrap();
-    if kind == ChildKind::Lease {
+    if kind == OwnedObject::Lease {
         let record = world.scene.observed.lease.get().and_then(Option::as_ref).unwrap();
         object = lease(&object, record, world.scene.now);
     }
@@ -213,6 +213,7 @@ fn lease(base: &Value, record: &LeaseRecord, now: DateTime<Utc>) -> Value {
         history: record.history,
         members: record.members,
         positions: record.positions,
+        archive: record.archive,
     };
     let now = serde_json::from_value(json!(now.to_rfc3339_opts(SecondsFormat::Micros, true))).unwrap();
     serde_json::to_value(write(&base, &content, now)).unwrap()
@@ -236,7 +237,7 @@ fn pod(pod: &machine::cluster::Pod) -> Value {
     })
 }
 
-/// What the kubelet says of PostgreSQL's container: that it has what was asked for, or nothing.
+/// The kubelet's status of PostgreSQL's container: the requested resources, or nothing.
 fn container_with(resources: &Resources) -> Value {
     let mut status = json!({"name": "postgres", "image": "", "imageID": "", "ready": true, "restartCount": 0, "state": {"running": {}}});
     if *resources == Resources::Given {
@@ -245,7 +246,7 @@ fn container_with(resources: &Resources) -> Value {
     status
 }
 
-/// Says where each member's WAL ends, by ordinal, in bytes of timeline 1.
+/// Sets the end of each member's WAL, by ordinal, in bytes of timeline 1.
 pub fn place(world: &mut World, ends: &[u64]) {
     let lease = world.scene.lease_mut().unwrap();
     if let Some(holder) = &mut lease.holder {
@@ -264,7 +265,7 @@ pub fn place(world: &mut World, ends: &[u64]) {
 /// An answer: its code and its body.
 pub type Answer = (u16, Value);
 
-/// What an API server answers that refuses.
+/// A refusal of an API server.
 pub fn refusal(code: u16, message: &str) -> Answer {
     let reason = if code == 404 { "NotFound" } else { "Forbidden" };
     let body = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message});

@@ -1,28 +1,29 @@
-//! When the agents took each step of a run, by their own word: which part of an outage each was.
+//! When the agents took each step of a run, by their own logs: which part of an outage each step was.
 
 use serde::{Deserialize, Serialize};
 
 use crate::availability::history::History;
 
-/// Marks of what an agent decided begin so.
+/// Begin of the marks of an agent's decisions.
 pub const MARK: &str = "agent ";
 
-/// When the agents decided upon each step, in milliseconds from the fault, by the clocks of their nodes; absent: not decided, or
-/// the pod with the log of it is gone.
+/// When the agents decided on each step, in milliseconds from the fault, by the clocks of their nodes. Absent: not
+/// decided, or the pod with the log is gone.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentStages {
-    /// Anybody noticed: a standby promised to leave the primary, or the primary stopped, started or handed over.
+    /// An agent noticed the fault: a standby promised to leave the primary, or the primary stopped, started or handed
+    /// over.
     pub detected: Option<f64>,
     /// The first primary's agent stopped its PostgreSQL.
     pub fenced: Option<f64>,
-    /// Who serves afterwards took the lease.
+    /// The next primary took the lease.
     pub elected: Option<f64>,
     /// It was promoted, or started for writing.
     pub promoted: Option<f64>,
     /// It pointed the Service at itself.
     pub routed: Option<f64>,
-    /// It let applications in.
+    /// It opened to applications.
     pub opened: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What a scenario may cost: the end-to-end tests' judgement of a run.
+//! What a scenario may cost: how the end-to-end tests judge a run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ const BOUND: Duration = Duration::from_secs(60);
 /// How far a standby may be behind without any fault, in nanoseconds.
 const BEHIND: u64 = 1_000_000_000;
 
-/// What a scenario may cost. Bounds are those of the design, and as much again for a machine that is busy with other things; what it
-/// costs on a quiet one is measured by `cargo xtask availability`.
+/// What a scenario may cost. The bounds are those of the design, doubled for a machine that is busy otherwise. `cargo
+/// xtask availability` measures the costs on a quiet one.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Its name.
@@ -37,12 +37,12 @@ pub struct Case {
     pub operator_killed: bool,
     /// All pods are replaced on purpose.
     pub replaces: bool,
-    /// The fault is undone after so many seconds, instead of the scenario's own.
+    /// The fault is undone after this many seconds, instead of the scenario's own time.
     pub lasts: Option<u64>,
     /// What may be lost.
     pub loss: Loss,
-    /// For so long after the fault is undone the old primary may still acknowledge, in milliseconds: where commits wait for nobody,
-    /// one that stood still, with its clock and its dead-man, goes on until these have seen how late it is.
+    /// How long the old primary may still acknowledge after the fault is undone, in milliseconds. If commits wait for
+    /// no standby, a primary that was stopped with its clock and its dead-man serves until these notice the lateness.
     pub lingers: u64,
 }
 
@@ -51,12 +51,12 @@ pub struct Case {
 pub enum Loss {
     /// Nothing.
     Nothing,
-    /// What no standby had received when the primary was lost: rows that were acknowledged by the lost primary from about then on.
+    /// WAL that no standby had received when the primary was lost: rows that it acknowledged from about then on.
     LastCommits,
 }
 
 impl Case {
-    /// A case that loses nothing and replaces no pod but one that is deleted.
+    /// A case that loses nothing and replaces no pod except a deleted one.
     #[must_use]
     pub const fn new(scenario: &'static str, outage: f64, moves: bool) -> Self {
         Self {
@@ -150,8 +150,8 @@ pub fn subject(namespace: &Namespace, name: &str) -> Result<Subject> {
 
 type Uids = BTreeMap<String, String>;
 
-/// Pods that were replaced and should not have been, or the other way round: only what deletes a pod, or changes the template
-/// in what no running pod can take up, replaces one.
+/// Pods that were replaced and should not have been, or the other way round. A pod is replaced only if it is deleted,
+/// or if the template changes in a way that no running pod can adopt.
 fn replaced(case: &Case, deleted: Option<&str>, before: &Uids, after: &Uids) -> Option<String> {
     let wrong = before.iter().filter(|(pod, uid)| {
         let is_new = after.get(*pod) != Some(*uid);
@@ -200,7 +200,8 @@ fn judge(case: &Case, done: &Done) -> Vec<String> {
     wrong
 }
 
-/// The old primary acknowledged nothing more when the fault, which began at `injected`, had been undone for `lingers` milliseconds.
+/// Checks that the old primary acknowledged nothing more once the fault, which began at `injected`, had been undone for
+/// `lingers` milliseconds.
 fn ends_in_time(history: &History, old: &str, injected: u64, lingers: u64) -> bool {
     let attempts = history.attempts.iter();
     let mut acks = attempts.filter(|attempt| attempt.outcome == Outcome::Acked && history.server(attempt) == old);
@@ -233,7 +234,7 @@ mod tests {
     use crate::availability::report::SERVICE;
 
     #[test]
-    fn a_primary_that_goes_on_is_to_end_soon() {
+    fn a_primary_that_resumes_must_end_soon() {
         let ack = |milliseconds: u64, server: &str| Attempt {
             stream: SERVICE,
             seq: milliseconds,

@@ -1,4 +1,4 @@
-//! The notes of one run, put on one clock.
+//! The notes of one run, on a common clock.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ pub enum BadHistory {
     Line {
         /// Counted from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong.
         source: serde_json::Error,
     },
-    /// Nothing ties the writer's clock to the wall clock.
+    /// The notes do not relate the writer's clock to the wall clock.
     #[error("it does not begin with a start record")]
     NoStart,
 }
@@ -25,16 +25,16 @@ pub enum BadHistory {
 pub struct History {
     /// All attempts.
     pub attempts: Vec<Attempt>,
-    /// What standbys showed: when, which pod, up to which row.
+    /// Rows that standbys showed: when, which pod, up to which row.
     pub follows: Vec<(u64, String, u64)>,
     /// What the harness did and saw.
     pub marks: Vec<(u64, String)>,
-    /// Which pod had an address from when on.
+    /// Which pod had an address, and from when on.
     pub(super) targets: BTreeMap<String, Vec<(u64, String)>>,
 }
 
 impl History {
-    /// Adds the notes of one writer. A last line without an end is left out: the writer was at work on it.
+    /// Adds the notes of one writer. An unfinished last line is left out, because the writer was still writing it.
     ///
     /// # Errors
     /// When another line is no record, or the first is no start.
@@ -107,7 +107,7 @@ impl History {
         }
     }
 
-    /// When the first and the last thing happened.
+    /// The times of the first and the last event.
     #[must_use]
     pub fn span(&self) -> Option<(u64, u64)> {
         let first = self.attempts.iter().map(|attempt| attempt.sent).min()?;

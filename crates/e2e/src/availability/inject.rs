@@ -1,4 +1,4 @@
-//! Doing it, and undoing it.
+//! Injects faults, and undoes them.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -28,7 +28,7 @@ const LEFT: u64 = 4096;
 /// The file that fills it.
 const FILLER: &str = "availability-filler";
 
-/// What a fault finds.
+/// What a fault needs to know.
 pub struct Scene<'a> {
     /// The database.
     pub subject: &'a Subject,
@@ -53,7 +53,7 @@ pub enum Remedy {
     Cut(String),
     /// The node is cut off from the API server.
     CutApi(String),
-    /// The API server stands still.
+    /// The API server is stopped (SIGSTOP).
     StoppedApi,
     /// The volume hangs.
     Hung(String),
@@ -61,7 +61,7 @@ pub enum Remedy {
     Filled(PathBuf),
     /// The pod is frozen.
     Frozen(String),
-    /// The process of that container stands still.
+    /// The process of that container is stopped.
     Stopped(Container, i32),
     /// The CPUs are busy.
     Busy(Busy),
@@ -70,7 +70,7 @@ pub enum Remedy {
 }
 
 impl Scene<'_> {
-    /// Does it, and says how it is undone.
+    /// Injects the fault, and returns how it is undone.
     ///
     /// # Errors
     /// When it cannot be done; then nothing is done.
@@ -124,7 +124,7 @@ impl Scene<'_> {
         }
     }
 
-    /// Undoes it.
+    /// Undoes the fault.
     ///
     /// # Errors
     /// When it cannot be undone.
@@ -142,7 +142,7 @@ impl Scene<'_> {
             Remedy::Filled(path) => std::fs::remove_file(path).context("remove the file that fills the disk"),
             Remedy::Frozen(pod) => self.testbed()?.thaw(&self.subject.namespace.name, pod).await,
             Remedy::Stopped(container, pid) => {
-                // It may have been killed meanwhile, and its number given to another process.
+                // The process may have been killed meanwhile, and its pid reused.
                 let lives = *pid == container.agent || container.postgres().contains(pid);
                 if lives {
                     self.testbed()?.signal(*pid, testbed::Signal::CONT)?;
@@ -157,7 +157,7 @@ impl Scene<'_> {
     /// Kills the operator's pods, without grace.
     ///
     /// # Errors
-    /// When it is not known where they are, or there are none.
+    /// When their nodes are unknown, or there are none.
     pub async fn kill_operator(&self) -> Result<()> {
         let operator = self.subject.operator.as_ref();
         let (namespace, selector) = operator.context("where the operator's pods are is not known")?;
@@ -183,7 +183,7 @@ impl Scene<'_> {
         self.begun.get_or_init(wall_clock);
     }
 
-    /// What the database's Lease says now.
+    /// The present content of the database's Lease.
     ///
     /// # Errors
     /// When it is not a `ClusteredDatabase`, or cannot be read.
@@ -344,7 +344,7 @@ impl Scene<'_> {
         match exec(namespace, &self.primary.pod, container, &psql).await {
             Ok(_) => bail!("the disk is not full: 1.5 GB of WAL could be written"),
             Err(error) => {
-                // Whoever could not even begin has filled nothing.
+                // A process that could not start has filled nothing.
                 let text = format!("{error:#}");
                 ensure!(
                     !text.contains("connection to server") || text.contains("closed"),
@@ -359,7 +359,7 @@ impl Scene<'_> {
         let name = self.own()?;
         let spec = self.subject.namespace.get(name).await?.spec;
         let old = spec.postgres.parameters.get("max_connections");
-        // Up only, and by little: memory is not what is measured.
+        // Only up, and by little: memory is not measured here.
         let new = old.and_then(|value| value.parse::<u32>().ok()).unwrap_or(100) + 1;
         self.begin();
         let change = json!({"postgres": {"parameters": {"max_connections": new.to_string()}}});
@@ -424,7 +424,7 @@ impl Scene<'_> {
     }
 }
 
-/// Takes all of the space, also what is kept for root, down to less than a page.
+/// Takes all of the space, also that reserved for root, down to less than a page.
 fn fill(path: &std::path::Path) -> Result<()> {
     use rustix::fs::{FallocateFlags, fallocate, statvfs};
     let file = std::fs::File::create(path).context("make the file that fills the disk")?;
@@ -438,7 +438,7 @@ fn fill(path: &std::path::Path) -> Result<()> {
             Ok(()) => length += part,
             Err(rustix::io::Errno::NOSPC) if part <= LEFT => return Ok(()),
             Err(rustix::io::Errno::NOSPC) => {
-                // The rest in the smallest parts.
+                // The remainder in the smallest parts.
                 while fallocate(&file, FallocateFlags::empty(), length, LEFT).is_ok() {
                     length += LEFT;
                 }

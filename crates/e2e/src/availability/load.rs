@@ -1,6 +1,6 @@
-//! One busy thread for each CPU of the machine, and how busy that made it.
+//! One busy thread for each CPU of the machine, and the load that this caused.
 //!
-//! The threads are the harness's own: whatever ends it ends them.
+//! The threads belong to the harness, so they end with it.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::availability::table::{Leads, Load};
 
-/// A machine that is less busy than this was not under load: others of its threads were kept from running.
+/// A machine that is less busy than this was not under load: some of its threads could not run.
 const BUSY: f64 = 95.0;
 
 /// The busy threads; they end when this is dropped, if not before.
@@ -30,7 +30,7 @@ pub struct Busy {
 
 #[derive(Debug)]
 enum State {
-    /// Each thread tells how much CPU time it got.
+    /// Each thread returns how much CPU time it got.
     Running(Vec<JoinHandle<Result<Duration>>>),
     Ended(Measured),
 }
@@ -44,7 +44,7 @@ struct Measured {
 }
 
 impl Busy {
-    /// Starts the threads; `lease` is who leads.
+    /// Starts the threads; `lease` has the present leader.
     ///
     /// # Errors
     /// When there can be none.
@@ -68,10 +68,10 @@ impl Busy {
         Ok(this)
     }
 
-    /// Ends the threads, and measures up to now. A second time does nothing.
+    /// Ends the threads, and measures up to now. Further calls do nothing.
     ///
     /// # Errors
-    /// When what they did cannot be told.
+    /// If their CPU time is unknown.
     pub fn end(&self) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State::Running(threads) = &mut *state else {
@@ -95,7 +95,7 @@ impl Busy {
         Ok(())
     }
 
-    /// What was measured; `after` is who leads now.
+    /// The result; `after` has the leader now.
     ///
     /// # Errors
     /// Before the end, and when the machine was not under load.
@@ -127,7 +127,7 @@ impl Drop for Busy {
     }
 }
 
-/// Computes until it is told to stop; returns how much CPU time it got.
+/// Computes until the stop signal; returns how much CPU time it got.
 fn spin(stop: &AtomicBool) -> Result<Duration> {
     // The harness may have been started at a lower priority. Of the calling thread alone, as Linux does it.
     setpriority_process(None, 0).context("give a busy thread normal priority")?;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_threads_end_when_they_are_told_to_and_tell_what_they_got() {
+    fn the_threads_end_at_the_stop_signal_and_return_their_cpu_time() {
         let lease = Leads {
             holder: "a".to_owned(),
             transitions: 1,

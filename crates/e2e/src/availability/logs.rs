@@ -9,9 +9,9 @@ use crate::availability::agents;
 use crate::availability::pod::wall_clock;
 use crate::availability::subject::Subject;
 
-/// So many seconds before the fault are looked at as well.
+/// How many seconds before the fault are read as well.
 const BEFORE: u64 = 5;
-/// Actions that are steps; and all that stop PostgreSQL.
+/// Actions that are steps, and all actions that stop PostgreSQL.
 const STEPS: [&str; 7] = [
     "Promise",
     "TakeLease",
@@ -22,7 +22,7 @@ const STEPS: [&str; 7] = [
     "Open",
 ];
 
-/// The marks of the agents since the fault `begun` (nanoseconds since the epoch), by the logs that can still be had.
+/// The marks of the agents since the fault `begun` (nanoseconds since the epoch), from the logs that still exist.
 pub(super) async fn marks(subject: &Subject, begun: u64) -> Vec<(u64, String)> {
     let mut marks = Vec::new();
     let Ok(members) = subject.members().await else {
@@ -38,7 +38,7 @@ pub(super) async fn marks(subject: &Subject, begun: u64) -> Vec<(u64, String)> {
                 previous,
                 ..LogParams::default()
             };
-            // Seldom is there a container before.
+            // A previous container is rare.
             let log = pods.logs(&member.pod, &parameters).await.unwrap_or_default();
             marks.extend(log.lines().filter_map(|line| mark(&member.pod, line)));
         }
@@ -46,7 +46,7 @@ pub(super) async fn marks(subject: &Subject, begun: u64) -> Vec<(u64, String)> {
     marks
 }
 
-/// The mark that a line of an agent's log makes, if it tells of a step.
+/// The mark for a line of an agent's log, if the line reports a step.
 fn mark(pod: &str, line: &str) -> Option<(u64, String)> {
     let line: Value = serde_json::from_str(line).ok()?;
     let text = |key: &str| line[key].as_str();
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_told_from_other_lines() {
+    fn steps_are_distinguished_from_other_lines() {
         let (at, what) = mark("db-1", &line("TakeLease")).expect("a step");
         assert_eq!(
             (at % 1_000_000_000, what.as_str()),

@@ -1,11 +1,12 @@
-//! How long a database cannot be written to when something happens to it, and whether anything acknowledged is lost.
+//! How long a database cannot be written to after a fault, and whether acknowledged rows are lost.
 //!
-//! A writer in the cluster (`availability-writer`) notes the outcome of every attempt as a [`record`] and sums up its
-//! [`status`]; [`history`] puts the notes of a run together; [`report`] measures them; [`svg`] draws them; [`table`] sums
-//! many runs up. None of these does anything but compute.
+//! A writer in the cluster (`availability-writer`) notes the outcome of every attempt as a [`record`] and summarizes
+//! its [`status`]. [`history`] combines the notes of a run, [`report`] measures them, [`svg`] draws them, and [`table`]
+//! summarizes many runs. These modules only compute.
 //!
-//! The rest acts: `scenario` says what can happen to a `subject`, `inject` does it, `load` keeps the CPUs busy, `pod` is a writer's pod, `watch`
-//! notes what the API server tells, `logs` what the agents have logged ([`agents`] reads it), and `run` makes a run of all that; `case` says what a run may cost, for the end-to-end tests.
+//! The other modules act. `scenario` lists what can happen to a `subject`, `inject` does it, and `load` keeps the CPUs
+//! busy. `pod` is a writer's pod, `watch` notes what the API server reports, and `logs` what the agents have logged
+//! ([`agents`] reads it). `run` combines them in a run, and `case` says what a run may cost, for the end-to-end tests.
 
 pub mod agents;
 #[cfg(feature = "harness")]

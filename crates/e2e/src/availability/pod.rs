@@ -1,4 +1,4 @@
-//! A writer's pod, and what it is told and asked.
+//! A writer's pod, and the commands for it.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -17,9 +17,9 @@ use crate::client::exec;
 use crate::soak::record::{Lists, Status as ListsStatus};
 use crate::wait::{Seen, until};
 
-/// Time for the pod to start, its image's pull included.
+/// Time limit for the start of the pod, including the pull of its image.
 const START: Duration = Duration::from_secs(120);
-/// Time for the notes to be whole after the end: every attempt is over after a second.
+/// Time limit for complete notes after the end: every attempt is over after a second.
 const END: Duration = Duration::from_secs(30);
 const CONTAINER: &str = "writer";
 const PROGRAM: &str = "/availability-writer";
@@ -30,7 +30,7 @@ pub struct WriterPod {
     name: String,
 }
 
-/// What a writer is to do.
+/// The task of a writer.
 #[derive(Clone, Debug)]
 pub struct Order {
     /// Image with the program.
@@ -58,7 +58,7 @@ pub enum Duty {
         clients: u32,
         /// When the soak began, in seconds since the epoch.
         began: u64,
-        /// Where random choices begin.
+        /// The seed of random choices.
         seed: u64,
     },
 }
@@ -118,7 +118,7 @@ impl WriterPod {
         Ok(this)
     }
 
-    /// Says which pods to write to directly.
+    /// Sets which pods to write to directly.
     ///
     /// # Errors
     /// When the pod cannot be reached.
@@ -133,7 +133,7 @@ impl WriterPod {
         Ok(())
     }
 
-    /// How it goes.
+    /// The present state of the writing.
     ///
     /// # Errors
     /// When the pod cannot be reached.
@@ -141,7 +141,7 @@ impl WriterPod {
         self.told().await
     }
 
-    /// How it goes with lists.
+    /// The present state of the writing of lists.
     ///
     /// # Errors
     /// When the pod cannot be reached.

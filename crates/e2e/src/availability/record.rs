@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 
 /// Table of the rows that go through the Service.
 pub const ROWS_TABLE: &str = "availability_rows";
-/// Table of the rows that go to pods directly: apart, so that a second writer is told from the first.
+/// Table of the rows that go to pods directly: separate, to distinguish a second writer from the first.
 pub const PROBES_TABLE: &str = "availability_probes";
 
 /// One line of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "k", rename_all = "lowercase")]
 pub enum Record {
-    /// The first line of a writer: what ties its clock to the others'.
+    /// The first line of a writer, which relates its clock to the others'.
     Start {
         /// The run that the rows belong to.
         run: String,
@@ -31,7 +31,7 @@ pub enum Record {
         pod: String,
         /// Its address.
         address: String,
-        /// When.
+        /// Since when.
         at: u64,
     },
     /// One attempt to write a row, or several in succession that failed alike.
@@ -47,7 +47,7 @@ pub enum Record {
     },
     /// Something that the harness did or saw. Its time is nanoseconds since the epoch.
     Mark {
-        /// What.
+        /// What it was.
         what: String,
         /// When.
         wall: u64,
@@ -57,7 +57,7 @@ pub enum Record {
 /// One attempt to write a row.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
-    /// Which way it went.
+    /// The stream, that is, where the attempt was sent.
     #[serde(rename = "s")]
     pub stream: Stream,
     /// Number of the row, counted by stream from 1; of the first one, if there were several.
@@ -104,22 +104,22 @@ pub enum Outcome {
     /// It is certain that the row was not written.
     #[serde(rename = "error")]
     Error,
-    /// The row may be there or not: the connection ended, or nobody answered in time.
+    /// The row may be there or not: the connection ended, or no server answered in time.
     #[serde(rename = "unknown")]
     Unknown,
 }
 
-/// Which way attempts go.
+/// Where attempts are sent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Stream {
-    /// From a second writer, on the node of the first primary: it sees what a client sees that is cut off with it.
+    /// From a second writer, on the node of the first primary: it sees what clients see that are cut off with it.
     pub inside: bool,
-    /// To where.
+    /// The target.
     pub to: To,
 }
 
-/// To where attempts go.
+/// The target of attempts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum To {
     /// To the Service, with a new connection after every failure.
@@ -143,7 +143,7 @@ impl fmt::Display for Stream {
     }
 }
 
-/// The text names no stream.
+/// The text that names no stream.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is no stream: service, held, or pod/NAME, perhaps after inside/")]
 pub struct NoStream(String);
@@ -185,7 +185,7 @@ impl From<Stream> for String {
 /// Rows that are in a table: every one from `from` to `to`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rows {
-    /// Who wrote them.
+    /// Their writer.
     pub stream: Stream,
     /// The first.
     pub from: u64,

@@ -1,4 +1,4 @@
-//! What a run showed: gaps, lost and unasked-for rows, two servers that acknowledge at once.
+//! What a run showed: gaps, lost and unexpected rows, two servers that acknowledge at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use crate::availability::agents::AgentStages;
 use crate::availability::history::History;
 use crate::availability::record::{Attempt, Outcome, Rows, Stream, To};
 
-/// A shorter time between two acknowledged rows is no outage: rows are tried every 10 ms, and a busy machine or a
-/// checkpoint makes single ones wait.
+/// Shortest time between two acknowledged rows that counts as an outage: rows are tried every 10 ms, and a busy machine
+/// or a checkpoint delays single ones.
 pub const GAP: u64 = 100_000_000;
-/// So many rows are named in a report; the rest is in the history.
+/// The most rows that a report names; the history has the others.
 const NAMED: usize = 20;
 const MILLI: u64 = 1_000_000;
 
@@ -26,14 +26,14 @@ pub const HELD: Stream = Stream {
     to: To::Held,
 };
 
-/// What is known of a run beside its history.
+/// What is known of a run in addition to its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The pod that served before.
     pub primary: String,
     /// When the fault began, in nanoseconds since the epoch.
     pub injected: u64,
-    /// When that was undone which kept the old primary away, if anything did.
+    /// When the fault that kept the old primary away was undone, if there was one.
     pub released: Option<u64>,
     /// What the tables hold at the end.
     pub rows: Vec<Rows>,
@@ -49,7 +49,7 @@ pub struct Report {
     pub primary_after: String,
     /// Outcomes of the attempts through the Service.
     pub outcomes: BTreeMap<Outcome, u64>,
-    /// Longest gap before the fault: what the machine itself costs.
+    /// Longest gap before the fault: the machine's own delays.
     pub baseline_gap: f64,
     /// Longest time between two acknowledged rows through the Service, from the fault on.
     pub outage: f64,
@@ -59,23 +59,23 @@ pub struct Report {
     pub gaps_sum: f64,
     /// How many those are.
     pub gaps: usize,
-    /// Where the time of the longest gap went, as seen from outside.
+    /// Where the time of the longest gap was spent, as seen from outside.
     pub stages: Stages,
-    /// The same by the agents' word; of a database of this operator alone.
+    /// The same by the agents' logs; only for a database of this operator.
     #[serde(default)]
     pub agents: AgentStages,
     /// Rows that were acknowledged and are not there.
     pub lost: Finding,
     /// Rows of unknown outcome that are there.
     pub ghosts: Finding,
-    /// Rows that were refused and are there all the same, or that nobody tried.
+    /// Rows that were refused and exist nevertheless, or that no client tried.
     pub unexplained: Finding,
     /// Two servers that acknowledged at once.
     pub overlap: Option<Overlap>,
     /// From the fault to the last row of the session held from before; absent when it outlived the run.
     pub held_until: Option<f64>,
-    /// From the fault until each other pod showed rows that were written after the outage; if that was later, from when
-    /// the fault was undone. The old primary's is the time until it streams again.
+    /// From the fault until each other pod showed rows that were written after the outage; or from when the fault was
+    /// undone, if that was later. For the old primary it is the time until it streams again.
     pub streaming: BTreeMap<String, f64>,
 }
 
@@ -88,13 +88,13 @@ pub struct Finding {
     pub first: Vec<String>,
 }
 
-/// When things were first seen, in milliseconds from the fault; absent: not seen, or not needed.
+/// When each stage was first seen, in milliseconds from the fault; absent: not seen, or not needed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stages {
     /// The last row before the longest gap: the old primary is dead, fenced, or out of reach.
     pub stopped: Option<f64>,
-    /// The Lease got another holder, or the same one anew.
+    /// The Lease got another holder, or the same one took it again.
     pub elected: Option<f64>,
     /// A pod acknowledged a row that was sent to it directly.
     pub promoted: Option<f64>,
@@ -104,7 +104,7 @@ pub struct Stages {
     pub reconnected: Option<f64>,
 }
 
-/// Two servers acknowledged at once: the graver of all findings.
+/// Two servers acknowledged at once: the most serious finding.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overlap {
@@ -123,7 +123,7 @@ impl Report {
     #[must_use]
     pub fn of(history: &History, facts: &Facts) -> Self {
         let acks: Vec<&Attempt> = history.acks(&SERVICE).collect();
-        // The writers do not end at the same moment: what the others did later is no gap of this one.
+        // The writers do not end at the same moment: later rows of the others are no gap of this one.
         let tried = history.attempts.iter().rfind(|attempt| attempt.stream == SERVICE);
         let end = tried.map_or(facts.injected, |last| last.done);
         let longest = gaps_after(&acks, facts.injected, end);
@@ -152,13 +152,13 @@ impl Report {
         }
     }
 
-    /// From the fault until the old primary streams again, in milliseconds; `None` if it does not, or serves still.
+    /// From the fault until the old primary streams again, in milliseconds; `None` if it does not, or still serves.
     #[must_use]
     pub fn old_primary_streaming(&self) -> Option<f64> {
         self.streaming.get(&self.primary).copied()
     }
 
-    /// Nothing that must never happen happened.
+    /// True if nothing happened that must never happen.
     #[must_use]
     pub fn is_safe(&self) -> bool {
         self.lost.count == 0 && self.unexplained.count == 0 && self.overlap.is_none()
@@ -184,7 +184,7 @@ pub fn lost<'a>(history: &'a History, rows: &[Rows]) -> Vec<&'a Attempt> {
 struct Gap {
     from: u64,
     to: u64,
-    /// The run ended in it.
+    /// The run ended within it.
     open: bool,
 }
 

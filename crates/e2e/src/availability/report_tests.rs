@@ -39,7 +39,7 @@ fn history(parts: Vec<Vec<Attempt>>) -> History {
     }
 }
 
-/// Everything that is not an error is there.
+/// Final tables with all rows whose attempt did not fail.
 fn all_there(history: &History) -> Vec<Rows> {
     let kept = history.attempts.iter().filter(|a| a.outcome == Outcome::Acked);
     kept.map(|a| Rows {

@@ -1,4 +1,5 @@
-//! One run of one scenario: writers on, fault, until all is as before; then the tables are compared with the notes.
+//! One run of one scenario: writers start, a fault is injected, everything recovers, and then the tables are compared
+//! with the notes.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,24 +25,24 @@ use crate::wait::{Seen, until};
 
 /// Bound for rows to flow before the fault.
 const FLOWING: Duration = Duration::from_secs(180);
-/// What is written before the fault, without a pause.
+/// How many rows are written before the fault, without a pause.
 const BASELINE: Duration = Duration::from_secs(3);
-/// So long writes must flow to count as back.
+/// How long writes must succeed to count as back.
 const STEADY: Duration = Duration::from_secs(3);
-/// Bound for everything to be as before, from the end of the fault.
+/// Bound for complete recovery, from the end of the fault.
 const WHOLE: Duration = Duration::from_secs(240);
-/// PostgreSQL that has run for so long has not ended in a row with the last time.
+/// After this uptime of PostgreSQL, its next end does not count as one in a row.
 const RUN_OF_ENDS: Duration = Duration::from_secs(61);
-/// Who took over from a primary that could not write has more patience with its own disk for so long after its last late write.
+/// The successor of a primary that could not write has a longer time limit for its own disk, for this long after its last late write.
 const CALM: Duration = Duration::from_secs(150);
-/// Bound for the database to be whole before a run.
+/// Bound for the database to be complete before a run.
 const READY: Duration = Duration::from_secs(300);
-/// Between two looks.
+/// Interval between two checks.
 const LOOK: Duration = Duration::from_millis(500);
 /// A standby follows if it showed rows this recently.
 const FRESH: u64 = 2_000_000_000;
 
-/// What a run is to be.
+/// The parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The scenario.
@@ -67,14 +68,14 @@ pub struct Done {
     pub injected: u64,
     /// All notes, one JSON object a line: of the writers and of the harness.
     pub notes: String,
-    /// What the tables hold.
+    /// The content of the tables.
     pub rows: Vec<Rows>,
 }
 
 /// Makes a run.
 ///
 /// # Errors
-/// When the database is not whole before, the fault cannot be brought about, or a writer cannot be reached afterwards.
+/// When the database is not complete before, the fault cannot be injected, or a writer cannot be reached afterwards.
 /// A database that does not come back is a result, not an error.
 pub async fn run(subject: &Subject, plan: &Plan) -> Result<Done> {
     subject.wait_whole(READY).await?;
@@ -99,7 +100,7 @@ pub async fn run(subject: &Subject, plan: &Plan) -> Result<Done> {
 
 struct Writers {
     outside: Arc<WriterPod>,
-    /// On the primary's node: it sees what clients see that are cut off with it.
+    /// On the primary's node: this writer sees what clients see that are cut off with it.
     inside: WriterPod,
     node: String,
 }
@@ -117,7 +118,7 @@ impl Writers {
         outside
             .set_targets(&targets(members).into_iter().collect::<Vec<_>>())
             .await?;
-        // Only now are the tables there for certain.
+        // Only now the tables exist for certain.
         wait_streams(&outside, &["service", "held", &format!("pod/{}", primary.pod)]).await?;
         let inside = WriterPod::start(subject, &order(&primary.node, Duty::RowsInside)).await?;
         inside.set_targets(&[(primary.pod.clone(), primary.address)]).await?;
@@ -146,7 +147,7 @@ impl Writers {
         let mut marks = vec![(begun, "fault".to_owned())];
         let watched = self.watch_fault(scene, plan, &remedy, &mut marks).await;
         if watched.is_err() {
-            // Whatever went wrong, the fault does not outlive the run; healing twice does no harm but an error.
+            // The fault must not outlive the run, whatever failed; undoing it twice only gives an error.
             let _ = scene.heal(&remedy).await;
         }
         let ready = watched?;
@@ -159,7 +160,8 @@ impl Writers {
         Ok(done)
     }
 
-    /// Waits for writes, heals, waits for all to be as before. Returns how long that took from the fault, if it came.
+    /// Waits for writes, undoes the fault, and waits for complete recovery. Returns how long that took from the fault,
+    /// if it happened.
     async fn watch_fault(
         &self,
         scene: &Scene<'_>,
@@ -177,7 +179,8 @@ impl Writers {
             healed = true;
         }
         let bound = start.elapsed() + plan.bound;
-        // Rows cannot have flowed for so long before. To look costs the machine processes, and on a small one a tenth of it.
+        // Rows cannot have been written for that long yet. A check starts processes, which take a tenth of a small
+        // machine.
         sleep(STEADY).await;
         while start.elapsed() < bound {
             let steady = self.outside.status().await.map_or(0, |status| status.steady());
@@ -218,8 +221,8 @@ impl Writers {
         }
     }
 
-    /// What is missing for all to be as before the fault: the database whole, one primary, the rest following, writes
-    /// flowing for a while.
+    /// What is missing for complete recovery: the database complete, one primary, the others following, and writes for
+    /// a while.
     async fn as_before(&self, scene: &Scene<'_>, since_heal: Duration) -> Result<Option<String>> {
         if let Some(missing) = scene.subject.missing().await? {
             return Ok(Some(missing));
@@ -251,7 +254,7 @@ impl Writers {
         notes.push_str(&self.inside.finish().await.context("get the inside writer's notes")?);
         let on_theirs = |(at, what): (u64, String)| (at.saturating_add_signed(offset), what);
         let begun = scene.begun.get().copied().unwrap_or_default();
-        // Those are by the clocks of the agents' nodes.
+        // Those times are from the clocks of the agents' nodes.
         let said = match scene.subject.own {
             Some(_) => logs::marks(scene.subject, begun).await,
             None => Vec::new(),
@@ -302,7 +305,7 @@ fn run_name(plan: &Plan) -> String {
     format!("{}-{}-{seconds}", plan.scenario.name, plan.number)
 }
 
-/// What a switchover is for has happened. Before, writes flow as ever.
+/// True once the switchover has happened. Before that, writes succeed as always.
 async fn moved(scene: &Scene<'_>, scenario: &Scenario) -> bool {
     let primary = scene.subject.primary().await;
     scenario.fault != Fault::Switchover || primary.is_ok_and(|primary| primary.pod != scene.primary.pod)
@@ -310,7 +313,7 @@ async fn moved(scene: &Scene<'_>, scenario: &Scenario) -> bool {
 
 fn follows(status: &Status, pod: &str) -> bool {
     let recent = |at: u64| status.now.saturating_sub(at) < FRESH;
-    // 100 rows a second: what it shows is at most two seconds old.
+    // 100 rows a second: the present state is at most two seconds old.
     let near = |seq: u64| seq + 200 >= status.last_seq;
     status
         .follows
@@ -348,16 +351,16 @@ async fn wait_steady(writer: &WriterPod, time: Duration) -> Result<()> {
     Ok(())
 }
 
-/// Lets be forgotten what a run has left behind and the next one of the same scenario would show as well: ends of PostgreSQL
-/// that follow each other within a minute, after which it is started later each time (by this operator), a disk that stood still,
-/// after which the next primary has more patience with its own, and ends of a container, which the kubelet starts later each
-/// time until its pod is made anew.
+/// Lets effects of a run expire that the next one of the same scenario would show too. These are ends of PostgreSQL in
+/// a row within a minute, after which this operator starts it later each time; a hung disk, after which the next
+/// primary has a longer time limit for its own; and ends of a container, which the kubelet starts later each time until
+/// its pod is replaced.
 ///
 /// # Errors
-/// When the pod cannot be deleted, or the database is not whole again.
+/// When the pod cannot be deleted, or the database is not complete again.
 pub async fn forget(subject: &Subject, scenario: &Scenario, run: &Run) -> Result<()> {
     match scenario.fault {
-        // Time itself is what is waited for.
+        // The wait is for time itself to pass.
         Fault::Postmaster(Signal::Kill) => sleep(RUN_OF_ENDS).await,
         Fault::HangDisk => sleep(CALM).await,
         Fault::FirstProcess(Signal::Kill) => {
@@ -370,7 +373,7 @@ pub async fn forget(subject: &Subject, scenario: &Scenario, run: &Run) -> Result
                 .uid();
             let deleted = pods.delete(pod, &DeleteParams::default()).await;
             deleted.context("delete the pod whose container was killed")?;
-            until("the pod to be made anew", READY, || async {
+            until("the pod to be replaced", READY, || async {
                 let now = pods.get_opt(pod).await?.and_then(|pod| pod.uid());
                 Ok(if now.is_some() && now != before {
                     Seen::Yes(())
@@ -385,7 +388,7 @@ pub async fn forget(subject: &Subject, scenario: &Scenario, run: &Run) -> Result
     Ok(())
 }
 
-/// Says why a scenario cannot be run here, if it cannot.
+/// Returns an error if a scenario cannot be run here.
 ///
 /// # Errors
 /// With what is missing.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A scenario: what is done, for how long, and how long one looks.
+/// A scenario: what is done, for how long, and how long it is observed at least.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scenario {
     /// Its name on the command line and in tables.
@@ -11,14 +11,14 @@ pub struct Scenario {
     pub fault: Fault,
     /// When it is undone.
     pub heal: Heal,
-    /// One looks at least this long before writes count as back: some faults work late.
+    /// Writes are observed at least this long before they count as back: some faults take effect late.
     pub observe: Duration,
 }
 
 /// What happens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Another instance is wished for as primary (`spec.primary.prefer`).
+    /// The spec prefers another instance as primary (`spec.primary.prefer`).
     Switchover,
     /// The primary's pod is deleted, with this grace (its own if `None`).
     DeletePod(Option<u32>),
@@ -30,13 +30,13 @@ pub enum Fault {
     CutNode,
     /// The primary's node, and all pods on it, cannot reach the API server.
     CutApi,
-    /// The API server is stopped for all.
+    /// The API server is stopped.
     StopApi,
-    /// The primary's disk hangs: who writes to it waits.
+    /// The primary's disk hangs: writes to it wait.
     HangDisk,
     /// The primary's disk is full.
     FillDisk,
-    /// All of the primary's pod stands still, as when a virtual machine is paused.
+    /// All of the primary's pod is stopped, as when a virtual machine is paused.
     Freeze,
     /// A parameter that needs a restart.
     Parameter,
@@ -48,7 +48,7 @@ pub enum Fault {
     CutStandby,
     /// Every CPU of the machine is busy. Nothing may happen to the database.
     Load,
-    /// A command of the user's.
+    /// A command of the user.
     Command {
         /// What is run by `sh -c`.
         inject: String,
@@ -71,13 +71,13 @@ pub enum Signal {
 pub enum Heal {
     /// There is nothing to undo.
     Nothing,
-    /// So long after its beginning, whatever happens.
+    /// This long after its beginning, in any case.
     After(Duration),
     /// When writes are back, or do not come back within the bound.
     WhenBack,
 }
 
-/// What a scenario needs beside a Kubernetes and a Service.
+/// What a scenario needs, besides Kubernetes and a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     /// Nothing.
@@ -93,7 +93,7 @@ pub enum Needs {
 }
 
 impl Fault {
-    /// What it needs.
+    /// What this action needs.
     #[must_use]
     pub fn needs(&self) -> Needs {
         match self {
@@ -113,7 +113,7 @@ impl Fault {
 }
 
 impl Scenario {
-    /// The primary cannot come back before it is undone. A switchover's wish keeps nobody away.
+    /// True if the primary cannot come back before the fault is undone. A preference in the spec keeps no primary away.
     #[must_use]
     pub fn keeps_away(&self) -> bool {
         self.heal != Heal::Nothing && self.fault != Fault::Switchover
@@ -131,18 +131,18 @@ pub fn all() -> Vec<Scenario> {
         observe: seconds(observe),
     };
     vec![
-        // The preference is taken back: it would call the primary back after later faults.
+        // The preference is reverted, because it would call the primary back after later faults.
         scenario("switchover", Fault::Switchover, Heal::WhenBack, 5),
         scenario("pod-delete", Fault::DeletePod(None), Heal::Nothing, 5),
         scenario("pod-delete-forced", Fault::DeletePod(Some(0)), Heal::Nothing, 5),
         scenario("postmaster-kill", Fault::Postmaster(Signal::Kill), Heal::Nothing, 5),
         scenario("container-kill", Fault::FirstProcess(Signal::Kill), Heal::Nothing, 5),
-        // The sessions that there are go on: that no new one begins is noticed within 12 s.
+        // Existing sessions work: the agent notices within 12 s that no new one begins.
         scenario("postmaster-stop", Fault::Postmaster(Signal::Stop), Heal::WhenBack, 25),
-        // The dead-man works when the fence time is over.
+        // The dead-man acts when the fence time is over.
         scenario("agent-stop", Fault::FirstProcess(Signal::Stop), Heal::WhenBack, 15),
         scenario("node-cut", Fault::CutNode, Heal::WhenBack, 10),
-        // The primary goes on until its lease is to be given up, or for good.
+        // The primary serves until it must give up its lease, or does not serve again.
         scenario("api-cut", Fault::CutApi, Heal::WhenBack, 20),
         scenario("api-down", Fault::StopApi, Heal::After(seconds(120)), 120),
         scenario("freeze", Fault::Freeze, Heal::After(seconds(30)), 30),
@@ -155,7 +155,7 @@ pub fn all() -> Vec<Scenario> {
     ]
 }
 
-/// Every CPU busy for so long: run only when it is asked for, since it takes its time.
+/// Every CPU is busy for this long. It runs only on request, because it takes that time.
 #[must_use]
 pub fn load(time: Duration) -> Scenario {
     Scenario {
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_still_or_is_cut_is_undone() {
+    fn stops_and_cuts_are_undone() {
         for scenario in all() {
             let lasting = match &scenario.fault {
                 Fault::Postmaster(signal) | Fault::FirstProcess(signal) => *signal == Signal::Stop,

@@ -1,4 +1,4 @@
-//! How the writing goes, while it goes on.
+//! The present state of the writing.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::availability::record::{Outcome, Record};
 use crate::availability::report::SERVICE;
 
-/// A longer time between two rows means that writes were away, not just slow.
+/// A longer time between two rows means that writes failed, not that they were slow.
 const AWAY: u64 = 1_000_000_000;
 
-/// How the writing goes. Times are nanoseconds since the epoch, on the writer's clock.
+/// The state of the writing. Times are nanoseconds since the epoch, on the writer's clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -26,16 +26,16 @@ pub struct Status {
     pub server: Option<String>,
     /// The last acknowledged row of every stream.
     pub acks: BTreeMap<String, u64>,
-    /// Up to which row each standby was, and when.
+    /// Up to which row each standby was, and when that was seen.
     pub follows: BTreeMap<String, (u64, u64)>,
     /// The last error of every stream that had one since its last acknowledged row.
     pub errors: BTreeMap<String, String>,
-    /// The writing has ended, and the notes are whole.
+    /// True if the writing has ended, and the notes are complete.
     pub done: bool,
 }
 
 impl Status {
-    /// Takes a note into account; `offset` leads from its clock to the wall clock.
+    /// Adds a note; `offset` converts its clock to the wall clock.
     pub fn see(&mut self, record: &Record, offset: u64) {
         match record {
             Record::Attempt(attempt) => {
@@ -63,7 +63,7 @@ impl Status {
         }
     }
 
-    /// For how long rows have been acknowledged without a pause; zero if they are not now.
+    /// How long rows have been acknowledged without a pause; zero if they are not at present.
     #[must_use]
     pub fn steady(&self) -> u64 {
         match (self.steady_since, self.last_ack) {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn steadiness_begins_anew_after_a_pause() {
+    fn steadiness_restarts_after_a_pause() {
         let mut status = Status::default();
         for at in [0, 500, 1_000, 3_000, 3_500] {
             status.see(&attempt(at * 1_000_000, Outcome::Acked), 7);

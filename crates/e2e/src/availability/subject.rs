@@ -21,9 +21,9 @@ const SLICE_SERVICE: &str = "kubernetes.io/service-name";
 /// The database that is measured.
 #[derive(Clone)]
 pub struct Subject {
-    /// Where it is.
+    /// Its namespace.
     pub namespace: Namespace,
-    /// The Service through which one writes.
+    /// The Service through which rows are written.
     pub service: String,
     /// Secret with user, password, and perhaps the database's name.
     pub secret: String,
@@ -33,13 +33,13 @@ pub struct Subject {
     pub selector: String,
     /// PostgreSQL's container in its pods.
     pub container: String,
-    /// How many pods it has when it is whole.
+    /// How many pods it has when it is complete.
     pub replicas: usize,
     /// Name of the `ClusteredDatabase`, if it is one.
     pub own: Option<String>,
     /// The operator's pods: namespace and selector.
     pub operator: Option<(String, String)>,
-    /// The testbed that it runs on, for faults that need the machine.
+    /// The testbed that it runs on, for faults that need access to the machine.
     pub testbed: Option<Arc<Testbed>>,
 }
 
@@ -114,7 +114,7 @@ impl Subject {
         Ok((address.context("a Service of type ClusterIP is needed")?, port))
     }
 
-    /// Which keys of the Secret hold what: operators call them differently.
+    /// Which keys of the Secret hold which value: operators name them differently.
     ///
     /// # Errors
     /// When one is missing.
@@ -140,7 +140,7 @@ impl Subject {
         Ok(keys)
     }
 
-    /// The version of its agents; none if it is another operator's.
+    /// The version of its agents; `None` for another operator's database.
     ///
     /// # Errors
     /// When the API server does not say.
@@ -151,7 +151,7 @@ impl Subject {
         Ok(members.find_map(|member| member.agent_version))
     }
 
-    /// Says what is missing for the database to be whole; nothing if it is. The newest spec counts.
+    /// Returns what is missing for the database to be complete; `None` if nothing is. The newest spec counts.
     ///
     /// # Errors
     /// When the API server does not say.
@@ -168,7 +168,7 @@ impl Subject {
         Ok((ready != self.replicas).then(|| format!("{ready} of {} pods are ready", self.replicas)))
     }
 
-    /// Waits until the database is whole.
+    /// Waits until the database is complete.
     ///
     /// # Errors
     /// After `limit`, with what is missing.
@@ -183,7 +183,7 @@ impl Subject {
         Ok(())
     }
 
-    /// The node for the writer: none that a fault at the primary touches, and without a member if there is one.
+    /// A node for the writer that no fault at the primary affects, and without a member if possible.
     ///
     /// # Errors
     /// When the primary's node is the only one.

@@ -117,7 +117,7 @@ fn lanes(history: &History) -> Vec<(String, Vec<Bar>)> {
         let mut bars: Vec<Bar> = Vec::new();
         let mut highest = 0;
         for (at, _, seq) in history.follows.iter().filter(|(_, follower, _)| follower == pod) {
-            // Only a new row shows that it follows.
+            // Only a new row shows that the standby follows.
             if *seq > highest {
                 extend(&mut bars, *at, *at, "follow");
                 highest = *seq;
@@ -128,9 +128,9 @@ fn lanes(history: &History) -> Vec<(String, Vec<Bar>)> {
     lanes
 }
 
-/// Joins what is alike and less than a gap apart.
+/// Joins equal stretches that are less than a gap apart.
 fn extend(bars: &mut Vec<Bar>, from: u64, to: u64, class: &'static str) {
-    // Standbys are looked at every 100 ms, so their gap is longer.
+    // Standbys are checked every 100 ms, so their gap is longer.
     let gap = if class == "follow" { 4 * GAP } else { GAP };
     match bars.last_mut() {
         Some(last) if last.class == class && from.saturating_sub(last.to) < gap => last.to = to.max(last.to),

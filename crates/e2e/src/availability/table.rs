@@ -1,4 +1,4 @@
-//! Many runs summed up, as text and as JSON.
+//! Summary of many runs, as text and as JSON.
 
 use std::fmt::Write;
 
@@ -24,32 +24,32 @@ pub struct Run {
     pub primary_node: String,
     /// Node of the writer.
     pub writer_node: String,
-    /// From the fault until all was as before, in milliseconds; absent when the bound passed.
+    /// From the fault until complete recovery, in milliseconds; absent when the bound passed.
     pub ready: Option<f64>,
-    /// Of the scenario `load` alone.
+    /// Set for the scenario `load` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
     /// What the writers saw.
     pub report: Report,
 }
 
-/// How busy the machine was, and what became of the lead, of which nothing may become.
+/// How busy the machine was, and what happened to the lead, which must not change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Load {
-    /// For how long.
+    /// How long it lasted.
     pub seconds: f64,
     /// CPUs of the machine, each with a busy thread.
     pub cpus: usize,
-    /// How much of their time they did anything, in percent: neither idle nor waiting for a disk.
+    /// How much of their time they were busy, in percent: neither idle nor waiting for a disk.
     pub used: f64,
-    /// How much of it the busy threads got, in percent; the rest was for the database and everything else.
+    /// How much of it the busy threads got, in percent; the database and everything else had the remainder.
     pub threads: f64,
     /// Load averages of 1, 5 and 15 minutes at the end.
     pub average: [f64; 3],
-    /// Who led at first.
+    /// The leader before.
     pub before: Leads,
-    /// Who leads when all is over.
+    /// The leader at the end.
     pub after: Leads,
 }
 
@@ -64,7 +64,7 @@ pub struct Leads {
 }
 
 impl Load {
-    /// Nobody else took the lead, and the holder did not take it anew.
+    /// True if no other process took the lead, and the holder did not take it again.
     #[must_use]
     pub fn is_calm(&self) -> bool {
         self.before == self.after
@@ -72,7 +72,7 @@ impl Load {
 }
 
 impl Run {
-    /// The row of the table that it belongs to.
+    /// The row of the table that this run belongs to.
     #[must_use]
     pub fn label(&self) -> String {
         if self.operator_killed {
@@ -87,7 +87,7 @@ impl Run {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Results {
-    /// What was measured: the Service, and what the user called it.
+    /// What was measured: the Service, and the user's name for it.
     pub subject: String,
     /// All runs.
     pub runs: Vec<Run>,
@@ -136,7 +136,7 @@ impl Results {
         text
     }
 
-    /// No run showed what must never happen.
+    /// True if no run showed anything that must never happen.
     #[must_use]
     pub fn is_safe(&self) -> bool {
         let calm = |run: &Run| run.load.as_ref().is_none_or(Load::is_calm);
@@ -236,7 +236,7 @@ fn loaded(run: &Run) -> Option<String> {
     ))
 }
 
-/// When each stage was reached, in the run in the middle: which one costs the time.
+/// When each stage was reached, in the median run: it shows which stage takes the time.
 fn middle<const N: usize>(runs: &[&Run], stages: [fn(&Report) -> Option<f64>; N]) -> String {
     let middle = stages.map(|stage| {
         let reached = runs.iter().filter_map(|run| stage(&run.report));
@@ -267,7 +267,7 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-/// The upper one: of two runs the worse.
+/// The upper median: of two runs the worse.
 fn median(sorted: &[f64]) -> Option<f64> {
     sorted.get(sorted.len() / 2).copied()
 }
@@ -387,7 +387,7 @@ mod tests {
             "load 1: 1.5 minutes, 2 CPUs used to 99.8 % (61.0 % by the busy threads), load average 9.0 / 4.0 / 2.0; \
              0 transitions of the Lease, holder the same; longest gap 0.42 s, 7000 rows acknowledged, 0 lost, overlap none\n"
         );
-        // The same holder anew, another one, and one that was made back.
+        // The same holder again, another one, and a Lease that was made again.
         for after in [leads("a", 4), leads("b", 4), leads("b", 3)] {
             results.runs[0].load.as_mut().unwrap().after = after;
             assert!(!results.is_safe());
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_end_is_said() {
+    fn unfinished_runs_are_marked() {
         let mut open = run("cut", 60_000.0, 0);
         open.report.outage_open = true;
         open.report.streaming.clear();

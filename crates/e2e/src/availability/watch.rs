@@ -1,4 +1,4 @@
-//! What the API server tells during a run: Leases that change hands, routes that change, pods that come and go.
+//! Events of the API server during a run: Leases with a new holder, routes that change, pods that appear and disappear.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,10 +17,10 @@ use tokio::time::timeout;
 use crate::availability::pod::{WriterPod, wall_clock};
 use crate::availability::subject::{Subject, ready_addresses, targets};
 
-/// After this time pods are looked at for new addresses though nothing was heard of them.
+/// After this time pods are checked for new addresses even without an event.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What was seen, by our wall clock. The watching ends when this is dropped.
+/// What was seen, by the local wall clock. Watching ends when this is dropped.
 #[derive(Default)]
 pub struct Watch {
     marks: Arc<Mutex<Vec<(u64, String)>>>,
@@ -28,7 +28,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches a database, and tells the writer the addresses of its pods.
+    /// Watches a database, and sends the addresses of its pods to the writer.
     #[must_use]
     pub fn start(subject: &Subject, writer: Arc<WriterPod>) -> Self {
         let mut this = Self::default();
@@ -60,7 +60,7 @@ impl Watch {
         this
     }
 
-    /// What was seen until now.
+    /// What was seen so far.
     #[must_use]
     pub fn marks(&self) -> Vec<(u64, String)> {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -75,7 +75,7 @@ impl Drop for Watch {
     }
 }
 
-/// Marks every change of what `look` sees in the objects of a kind; what is there at first is no change.
+/// Marks every change of what `look` returns for the objects of a kind; the initial state is no change.
 async fn changes<K>(
     api: kube::Api<K>,
     what: &'static str,
@@ -110,7 +110,7 @@ async fn follow_pods(subject: Subject, writer: Arc<WriterPod>) {
     loop {
         if let Ok(members) = subject.members().await {
             let mut now = told.clone();
-            // A pod that is gone is written to until another has its name: it may not be dead.
+            // The writer keeps writing to a pod that is gone until another has its name: it may not be dead.
             now.extend(targets(&members));
             if now != told {
                 let list: Vec<_> = now.clone().into_iter().collect();

@@ -1,4 +1,4 @@
-//! Judges what clients were told, and what the lists hold at the end. Pure.
+//! Judges the answers to clients and the final lists. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,8 +11,9 @@ use crate::soak::record::{Key, Lists, Step, Transaction, Value};
 /// What is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// A transaction that wrote nothing, or was not acknowledged, may miss what was acknowledged less than this before it began, in
-    /// nanoseconds: an old primary that is cut off answers reads until it stops (`failover.reads: Stale`).
+    /// A transaction that wrote nothing, or was not acknowledged, may miss commits that were acknowledged less than
+    /// this before it began, in nanoseconds: an old primary that is cut off answers reads until it stops
+    /// (`failover.staleReads: Allow`).
     pub stale: u64,
 }
 
@@ -21,15 +22,15 @@ pub struct Rules {
 pub enum Anomaly {
     /// An append was acknowledged and is not in the final list.
     Lost,
-    /// A number is there more than once.
+    /// A number is in the list more than once.
     Duplicated,
     /// An append of a transaction that failed is in the final list.
     Resurrected,
-    /// A number is there that nobody appended to this list.
+    /// A number is in the list that no client appended to it.
     Unexplained,
-    /// Of a transaction of unknown outcome, some appends are there and some are not.
+    /// Of a transaction of unknown outcome, some appends are in the lists and some are not.
     Torn,
-    /// A read is no beginning of the final list.
+    /// A read is not a prefix of the final list.
     NotAPrefix,
     /// A read shows an append of a transaction that failed.
     AbortedRead,
@@ -39,7 +40,7 @@ pub enum Anomaly {
     OwnAppendMissing,
     /// A read lacks what was acknowledged before its transaction began.
     Stale,
-    /// A read shows less than one before it on the same connection.
+    /// A read shows less than an earlier one on the same connection.
     WentBack,
     /// Transactions depend on each other in a circle.
     Cycle,
@@ -48,17 +49,17 @@ pub enum Anomaly {
 /// One thing that must never happen, and did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// The kind of anomaly.
     pub anomaly: Anomaly,
-    /// In which list, and with which number there, if it is about one.
+    /// The list, and the number in it, if there is one.
     pub place: Option<(Key, Option<Value>)>,
     /// Numbers of the transactions that show it; the first is the one that is wrong.
     pub transactions: Vec<usize>,
-    /// Of a cycle: why each comes before the next.
+    /// For a cycle: why each comes before the next.
     pub because: Vec<Because>,
 }
 
-/// Judges a history against what the lists hold at the end. The findings come with the least evidence first.
+/// Judges a history against the final lists. The findings are ordered by their evidence, least first.
 #[must_use]
 pub fn check(transactions: &[Transaction], lists: &Lists, rules: Rules) -> Vec<Finding> {
     let mut check = Check::new(transactions, lists, rules);
@@ -113,7 +114,7 @@ struct Check<'a> {
     transactions: &'a [Transaction],
     lists: &'a Lists,
     rules: Rules,
-    /// Who tried to append a number, and to which list.
+    /// The transaction that tried to append a number, and its list.
     writers: BTreeMap<Value, (usize, Key)>,
     /// Transactions that certainly committed: acknowledged, or seen.
     committed: BTreeSet<usize>,
@@ -154,7 +155,7 @@ impl<'a> Check<'a> {
         });
     }
 
-    /// Who appended `value` to the list `key`.
+    /// The transaction that appended `value` to the list `key`.
     fn writer(&self, key: Key, value: Value) -> Option<usize> {
         let (number, to) = self.writers.get(&value)?;
         (*to == key).then_some(*number)
@@ -168,7 +169,7 @@ impl<'a> Check<'a> {
         self.transactions.get(number).map(|transaction| transaction.outcome)
     }
 
-    /// Every number of the final lists is there once, and somebody's who did not fail.
+    /// Every number of the final lists is there once, and belongs to a transaction that did not fail.
     fn final_lists(&mut self) {
         for (key, list) in self.lists {
             let mut seen = BTreeSet::new();
@@ -188,7 +189,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Every transaction is there whole, or not at all.
+    /// Every transaction has taken effect completely or not at all.
     fn endings(&mut self) {
         for (number, transaction) in self.transactions.iter().enumerate() {
             let anomaly = match transaction.outcome {
@@ -241,7 +242,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Why a read is no beginning of the final list.
+    /// Why a read is not a prefix of the final list.
     fn explain(&mut self, read: &Read<'a>, base: &[Value]) {
         let failed = |value: &&Value| {
             let writer = self.writer(read.key, **value);
@@ -315,7 +316,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Edges between neighbours of every list, and from and to those who read it; then cycles among them.
+    /// Edges between neighbours of every list, and from and to its readers; then cycles among them.
     fn dependencies(&mut self) {
         let mut graph = Graph::default();
         for (key, list) in self.lists {

@@ -59,7 +59,7 @@ fn an_acknowledged_append_must_be_there_once() {
 }
 
 #[test]
-fn what_failed_is_never_there_and_what_is_unknown_is_there_whole_or_not_at_all() {
+fn failed_appends_are_never_there_and_unknown_ones_wholly_or_not_at_all() {
     let history = |outcome| [transaction(1, 0, outcome, vec![append(2, 7), append(4, 8)])];
     let (none, half, whole) = (lists(&[]), lists(&[(2, &[7])]), lists(&[(2, &[7]), (4, &[8])]));
     assert_eq!(found(&history(Error), &none), []);
@@ -87,7 +87,7 @@ fn a_read_is_a_beginning_of_the_final_list() {
     assert_eq!(found(&with(Acked, &[7, 8]), &both), []);
     assert_eq!(found(&with(Acked, &[7]), &both), []);
     assert_eq!(found(&with(Acked, &[8, 7]), &both), [Anomaly::NotAPrefix]);
-    // Somebody saw what was never acknowledged, and it is gone.
+    // A transaction saw what was never acknowledged, and it is gone.
     assert_eq!(
         found(&with(Unknown, &[7, 8]), &lists(&[(2, &[7])])),
         [Anomaly::NotAPrefix]
@@ -160,7 +160,7 @@ fn on_one_connection_lists_only_grow() {
     assert_eq!(found_by(&history, &list, late), [Anomaly::WentBack]);
     history[2].session = 2;
     assert_eq!(found_by(&history, &list, late), []);
-    // What it appended itself it must see from then on.
+    // It must see its own appends from then on.
     history[2].client = 1;
     history[2].session = 1;
     assert_eq!(found_by(&history, &list, late), [Anomaly::WentBack]);
@@ -204,8 +204,8 @@ fn the_least_evidence_comes_first() {
     assert!(describe(&findings, &history, 1).contains("and 1 more"));
 }
 
-/// A history that a correct database may show: one transaction after another takes effect, at some time within its own; those
-/// that fail have none, and of those that are unknown some have. Returns the lists too.
+/// A history that a correct database may show. One transaction after another takes effect, at some time within its own
+/// duration. Failed ones have no effect, and some of the unknown ones have. Returns the lists too.
 fn correct(seed: u64, count: u64) -> (Vec<Transaction>, Lists) {
     let mut random = Random::new(seed);
     let (mut history, mut lists) = (Vec::new(), Lists::new());
@@ -229,7 +229,7 @@ fn correct(seed: u64, count: u64) -> (Vec<Transaction>, Lists) {
         if takes_effect {
             lists = after;
         }
-        // Many overlap; a client's own do not.
+        // Transactions of different clients overlap; those of one client do not.
         let reach = random.within(0..=40);
         history.push(Transaction {
             client: u32::try_from(number % 5).unwrap(),
@@ -244,7 +244,8 @@ fn correct(seed: u64, count: u64) -> (Vec<Transaction>, Lists) {
     (history, lists)
 }
 
-/// What every planted anomaly is put into: `n` chooses the place. Returns what must be found, or nothing if there is no such place.
+/// A history into which an anomaly is planted: `n` chooses the place. Returns what must be found, or nothing if there
+/// is no such place.
 type Plant = fn(&mut Told, usize) -> Option<Anomaly>;
 
 struct Told {
@@ -281,7 +282,7 @@ fn resurrect(Told { history, lists }: &mut Told, n: usize) -> Option<Anomaly> {
 
 fn reorder(Told { history, .. }: &mut Told, n: usize) -> Option<Anomaly> {
     let reads = history.iter_mut().flat_map(|transaction| {
-        // Its own are expected at the end.
+        // Its own appends are expected at the end.
         let own: Vec<Value> = transaction.appends().map(|(_, value)| value).collect();
         transaction.steps.iter_mut().filter_map(move |step| match step {
             Step::Read(_, found) if found.len() >= 2 && found.iter().all(|value| !own.contains(value)) => Some(found),

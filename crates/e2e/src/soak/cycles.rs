@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::soak::record::Key;
 
-/// So many transactions are tried as the start of a cycle; in a history that is as broken as that, any cycle will do.
+/// At most this many transactions are tried as the start of a cycle. In a history with so many, any cycle will do.
 const STARTS: usize = 1_000;
 
 /// Why one transaction comes before another.
@@ -36,14 +36,14 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Notes that `first` comes before `then`. Of itself no transaction comes before.
+    /// Notes that `first` comes before `then`. No transaction comes before itself.
     pub fn add(&mut self, first: usize, then: usize, because: Because) {
         if first != then {
             self.after.entry(first).or_default().entry(then).or_insert(because);
         }
     }
 
-    /// A cycle, as short as there is: each transaction, and why it comes before the next (the last before the first).
+    /// A shortest cycle: each transaction, and why it comes before the next (the last before the first).
     #[must_use]
     pub fn shortest_cycle(&self) -> Option<Vec<(usize, Because)>> {
         let core = self.core();
@@ -55,7 +55,7 @@ impl Graph {
         cycles.min_by_key(Vec::len)
     }
 
-    /// The same without what is on no cycle for certain: whoever comes before nobody, or after nobody.
+    /// The same without transactions that are certainly on no cycle: those without a predecessor, or without a successor.
     fn core(&self) -> Self {
         let mut core = self.clone();
         for _ in 0..2 {
@@ -99,7 +99,7 @@ impl Graph {
         reversed
     }
 
-    /// The shortest way from `start` back to it.
+    /// The shortest path from `start` back to it.
     fn cycle_from(&self, start: usize) -> Option<Vec<(usize, Because)>> {
         let mut came: BTreeMap<usize, (usize, Because)> = BTreeMap::new();
         let mut queue = VecDeque::from([start]);
@@ -180,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn every_cycle_that_is_told_is_one(
+        fn every_reported_cycle_is_one(
             edges in proptest::collection::vec((0usize..12, 0usize..12), 0..40),
         ) {
             let graph = graph(&edges);

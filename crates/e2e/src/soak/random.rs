@@ -28,12 +28,12 @@ impl Random {
         range.start() + self.draw() % size
     }
 
-    /// True so many times of a hundred.
+    /// True with this percentage.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.draw() % 100 < percent
     }
 
-    /// One of these; none of nothing.
+    /// One of the values; `None` if there are none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         let last = u64::try_from(from.len()).ok()?.checked_sub(1)?;
         from.get(usize::try_from(self.within(0..=last)).ok()?)

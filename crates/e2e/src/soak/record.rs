@@ -30,7 +30,7 @@ pub fn is_locked(key: Key) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "k", rename_all = "lowercase")]
 pub enum Note {
-    /// The first line: what ties the clients' clock to the wall clock.
+    /// The first line, which relates the clients' clock to the wall clock.
     Start {
         /// Nanoseconds since the epoch.
         wall: u64,
@@ -46,13 +46,13 @@ pub enum Note {
 /// A transaction, as its client knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
-    /// Who.
+    /// The client.
     #[serde(rename = "c")]
     pub client: u32,
-    /// On which of its connections, counted from 1.
+    /// Number of its connection, counted from 1.
     #[serde(rename = "s")]
     pub session: u32,
-    /// Before its first statement was sent.
+    /// When, before its first statement was sent.
     #[serde(rename = "a")]
     pub begun: u64,
     /// When its outcome was known.

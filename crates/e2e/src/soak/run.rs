@@ -1,4 +1,5 @@
-//! A soak: clients on, faults until the time is over, and then the clients' notes against the lists.
+//! A soak: clients start, faults are injected until the time is over, and then the clients' notes are compared with the
+//! lists.
 
 use std::fmt::Write;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -23,32 +24,32 @@ use crate::wait::{Seen, until};
 const CLIENTS: u32 = 4;
 /// Pods with clients, on nodes of their own.
 const PODS: usize = 2;
-/// Bound for the database to be whole before.
+/// Bound for the database to be complete before the soak.
 const READY: Duration = Duration::from_secs(300);
-/// Bound for everything to be as before, from the end of a round's last fault.
+/// Bound for complete recovery, from the end of a round's last fault.
 const WHOLE: Duration = Duration::from_secs(240);
-/// Bound for the clients to be acknowledged again, once the database says that it is whole.
+/// Bound for the clients to get acknowledgements again, once the status reports the database as complete.
 const FLOW: Duration = Duration::from_secs(120);
-/// Bound for the standbys to hold what the primary holds, when nobody writes any more.
+/// Bound for the standbys to have all rows of the primary, once writes have ended.
 const ALIKE: Duration = Duration::from_secs(60);
-/// A fault that cannot be undone after this is left, and the soak fails.
+/// After this time a fault that cannot be undone is given up, and the soak fails.
 const HEAL: Duration = Duration::from_secs(60);
 /// Bound of one try to undo it.
 const TRY: Duration = Duration::from_secs(5);
-/// How long is asked for the primary, before the one that was it a moment ago is hurt.
+/// How long the primary's name is requested, before the last known one is used.
 const ASK: Duration = Duration::from_secs(2);
-/// So many transactions of every pod are acknowledged before the first fault.
+/// This many transactions of every pod are acknowledged before the first fault.
 const WARM: u64 = 20;
-/// Findings that are told with their evidence.
+/// Findings that are printed with their evidence.
 const TOLD: usize = 5;
-/// How old the answer of a primary may be that is cut off. On a machine that is not busy it stops within the default
-/// profile's `fence` + `kill` (docs/operation.md, *Durability*); nobody else takes the lease before this.
-pub const STALE: Duration = Duration::from_millis(machine::timing::Timing::DEFAULT.lease);
+/// How outdated an answer of a primary that is cut off may be. On a quiet machine it stops within the default profile's
+/// `fence` + `kill` (docs/operation.md, *Durability*); no other member takes the lease before that.
+pub const STALE: Duration = machine::timing::Timing::DEFAULT.lease.duration();
 
-/// What a soak is to be.
+/// The parameters of a soak.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What all choices follow from.
+    /// The seed of all choices.
     pub seed: u64,
     /// After this no further round begins.
     pub time: Duration,
@@ -58,33 +59,33 @@ pub struct Plan {
     pub loop_volumes: bool,
 }
 
-/// A soak that was made.
+/// A finished soak.
 #[derive(Debug)]
 pub struct Done {
     /// The seed.
     pub seed: u64,
-    /// What was done, and what came of it, a line each.
+    /// What was done, and its result, one line each.
     pub log: Vec<String>,
-    /// What kept the database from being as before, if anything did.
+    /// Why the database has not recovered, if it has not.
     pub stuck: Option<String>,
-    /// What clients were told.
+    /// The answers to clients.
     pub transactions: Vec<Transaction>,
     /// The clients' notes as they wrote them.
     pub notes: String,
-    /// What the lists hold at the end.
+    /// The final content of the lists.
     pub lists: Lists,
-    /// What must never happen, and did.
+    /// Anomalies that must never happen.
     pub findings: Vec<Finding>,
 }
 
 impl Done {
-    /// Everything came back, and the history is one that may be.
+    /// True if everything recovered, and the history is valid.
     #[must_use]
     pub fn is_good(&self) -> bool {
         self.stuck.is_none() && self.findings.is_empty()
     }
 
-    /// What a person wants to know.
+    /// The summary for a person.
     #[must_use]
     pub fn summary(&self) -> String {
         let count = |outcome| {
@@ -128,21 +129,20 @@ impl Done {
 pub fn spec(class: Option<&str>) -> Value {
     let mut spec = json!({
         "replicas": 3,
-        "storage": {"size": "1Gi"},
-        "volumePolicy": {"onDelete": "Delete"},
+        "storage": {"data": {"size": "1Gi"}, "retentionPolicy": {"whenDeleted": "Delete"}},
         "postgres": {"parameters": {"max_connections": "200"}},
     });
     if let Some(class) = class {
-        spec["storage"]["storageClassName"] = json!(class);
+        spec["storage"]["data"]["storageClassName"] = json!(class);
     }
     spec
 }
 
-/// Makes a soak. Tells its progress on standard output.
+/// Makes a soak. Reports its progress on standard output.
 ///
 /// # Errors
-/// When the database is not whole before, a fault cannot be undone, or the clients' notes cannot be had. A database that does
-/// not come back is a result, not an error.
+/// When the database is not complete before, a fault cannot be undone, or the clients' notes cannot be read. A database
+/// that does not recover is a result, not an error.
 pub async fn run(subject: &Subject, plan: &Plan) -> Result<Done> {
     subject.wait_whole(READY).await?;
     let pods = start_clients(subject, plan).await?;
@@ -162,7 +162,7 @@ pub async fn run(subject: &Subject, plan: &Plan) -> Result<Done> {
 
 async fn start_clients(subject: &Subject, plan: &Plan) -> Result<Vec<WriterPod>> {
     let nodes = usable_nodes(&subject.namespace.client).await?;
-    // The nodes of the testbed share one clock. Others do not, and what came first is then known on one node only.
+    // The nodes of the testbed share one clock. Elsewhere they do not, and an order is then only known within one node.
     let most = if subject.testbed.is_some() { PODS } else { 1 };
     let began = wall_clock() / 1_000_000_000;
     let mut pods = Vec::new();
@@ -232,7 +232,7 @@ impl Soak<'_> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     }
 
-    /// One round. Returns what is not as before when the bound is over.
+    /// One round. Returns what has not recovered when the bound is over.
     async fn round(&self, round: &Round) -> Result<Option<String>> {
         self.tell(&round.to_string());
         let mut remedies: Vec<(Instant, Remedy)> = Vec::new();
@@ -249,7 +249,7 @@ impl Soak<'_> {
         Ok(stuck)
     }
 
-    /// Does what the round says. What is to be undone is in `remedies` also when this fails.
+    /// Does what the round says. Remedies are added to `remedies` even if this fails.
     async fn hurt(&self, round: &Round, remedies: &mut Vec<(Instant, Remedy)>) -> Result<()> {
         let start = Instant::now();
         let whole = until("a primary to hurt", FLOW, || async {
@@ -279,7 +279,7 @@ impl Soak<'_> {
                     ));
                     remedies.push((Instant::now() + fault.lasts, remedy));
                 }
-                // After the first fault there may be nothing left to do the second to.
+                // After the first fault the target of the second may not exist.
                 Err(error) if place > 0 => self.tell(&format!("   no {}: {error:#}", fault.scenario.name)),
                 Err(error) => return Err(error.context(fault.scenario.name.clone())),
             }
@@ -308,8 +308,8 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// Undoes these, each at its time; all of them, even if one cannot be undone, and none after another: what is undone through the API
-    /// server has to wait for that to be back.
+    /// Undoes these, each at its time, and all of them even if one cannot be undone. They run concurrently, because
+    /// undoing through the API server must wait for that server to return.
     async fn heal(&self, remedies: Vec<(Instant, Remedy)>) -> Result<()> {
         let healed = join_all(remedies.iter().map(|(at, remedy)| self.heal_one(*at, remedy))).await;
         let failed: Vec<String> = healed
@@ -341,7 +341,8 @@ impl Soak<'_> {
         Ok(())
     }
 
-    /// What is missing when the bound is over for the database to be whole and every pod's clients to be acknowledged.
+    /// What is missing when the bound is over: for the database to be complete, and for every pod's clients to get
+    /// acknowledgements.
     async fn wait_whole(&self) -> Option<String> {
         if let Err(error) = self.subject.wait_whole(WHOLE).await {
             return Some(format!("{error:#}\n{}", self.subject.namespace.describe().await));
@@ -397,7 +398,7 @@ impl Soak<'_> {
         Ok(done)
     }
 
-    /// What the lists hold: the primary's, which every standby must come to hold too.
+    /// The content of the lists on the primary, which every standby must have too.
     async fn lists(&self) -> Result<Lists> {
         let [pod, ..] = self.pods else {
             bail!("there are no clients");
@@ -432,7 +433,7 @@ impl Soak<'_> {
     }
 }
 
-/// Nothing is done to it: undoing needs no primary.
+/// It changes nothing in the database: undoing needs no primary.
 fn nobody() -> Member {
     Member {
         pod: String::new(),
@@ -442,7 +443,7 @@ fn nobody() -> Member {
     }
 }
 
-/// What must never happen, and did, in a history of a database with the default profile's times.
+/// The anomalies in a history of a database with the default profile's times.
 #[must_use]
 pub fn judge(transactions: &[Transaction], lists: &Lists) -> Vec<Finding> {
     let stale = u64::try_from(STALE.as_nanos()).unwrap_or(u64::MAX);
@@ -452,7 +453,7 @@ pub fn judge(transactions: &[Transaction], lists: &Lists) -> Vec<Finding> {
 /// The transactions of the clients' notes.
 ///
 /// # Errors
-/// When a line is none of theirs.
+/// When a line is not one of theirs.
 pub fn transactions(notes: &str) -> Result<Vec<Transaction>> {
     let mut transactions = Vec::new();
     for line in notes.lines() {

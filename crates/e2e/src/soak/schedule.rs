@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::availability::scenario::{Needs, Scenario, all};
 use crate::soak::random::Random;
 
-/// So many rounds of a hundred have a second fault.
+/// Percentage of rounds with a second fault.
 const PAIRS: u64 = 35;
-/// So many rounds of a hundred begin with the death of the operator's pods.
+/// Percentage of rounds that begin with a kill of the operator's pods.
 const OPERATOR_KILLED: u64 = 20;
 
 /// Times in seconds.
@@ -23,9 +23,9 @@ struct Kind {
 }
 
 const AT_ONCE: Seconds = 0..=0;
-/// What can come on top of a primary that stands still: nothing that has to be done to that one.
+/// What can come on top of a stopped primary: nothing that must be done to that primary.
 const ELSEWHERE: &[&str] = &["standby-cut", "api-down"];
-/// What can come on top of what was over at once.
+/// What can come on top of a fault that was over at once.
 const ANYTHING: &[&str] = &[
     "standby-cut",
     "api-down",
@@ -35,7 +35,8 @@ const ANYTHING: &[&str] = &[
     "switchover",
 ];
 
-/// Left out on purpose: a pod deleted with force while its node is cut off, which docs/design.md leaves to whoever does it.
+/// Omitted on purpose: a pod deleted with force while its node is cut off. docs/design.md leaves that to the person who
+/// uses force.
 const KINDS: [Kind; 17] = [
     kind(
         "switchover",
@@ -102,12 +103,12 @@ const fn kind(scenario: &'static str, lasts: Seconds, weight: u64, partners: &'s
     }
 }
 
-/// One fault, or two at once; then everything must come back by itself.
+/// One fault, or two at once; then everything must recover by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Counted from 1.
     pub number: usize,
-    /// How long nothing happens before.
+    /// How long nothing happens before the round.
     pub pause: Duration,
     /// The operator's pods are killed at the beginning.
     pub operator_killed: bool,
@@ -120,11 +121,11 @@ pub struct Round {
 pub struct Timed {
     /// From the beginning of the round.
     pub after: Duration,
-    /// What.
+    /// The fault.
     pub scenario: Scenario,
     /// When it is undone, from its own beginning.
     pub lasts: Duration,
-    /// Chooses among the standbys, where one is hurt.
+    /// Selects one of the standbys, if the target is a standby.
     pub choice: u64,
 }
 
@@ -148,7 +149,7 @@ impl Schedule {
         }
     }
 
-    /// A fault of one of the kinds that are `fit`, if any is possible.
+    /// A fault of one of the `fit` kinds, if any is possible.
     fn fault(&mut self, fit: impl Fn(&Kind) -> bool, after: Duration) -> Option<Timed> {
         let find = |kind: &Kind| self.known.iter().find(|known| known.name == kind.scenario).cloned();
         let fit: Vec<(&Kind, Scenario)> = KINDS
@@ -226,7 +227,7 @@ mod tests {
     use crate::availability::scenario::Heal;
 
     #[test]
-    fn every_scenario_can_be_drawn_and_lasts_if_it_is_to_be_undone() {
+    fn every_scenario_can_be_drawn_and_lasts_if_it_must_be_undone() {
         let known = all();
         let names: BTreeSet<&str> = KINDS.iter().map(|kind| kind.scenario).collect();
         assert_eq!(names, known.iter().map(|scenario| scenario.name.as_str()).collect());

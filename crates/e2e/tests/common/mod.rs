@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 /// Kinds that are made by Kubernetes' own controllers out of ours, with random names or addresses.
 const DERIVED: [&str; 4] = ["Pod", "ControllerRevision", "Endpoints", "EndpointSlice"];
 
-/// All objects of the namespace but its events, by kind and name.
+/// All objects of the namespace except its events, by kind and name.
 async fn objects(namespace: &Namespace) -> Result<BTreeMap<String, DynamicObject>> {
     let discovered = Discovery::new(namespace.client.clone())
         .run()
@@ -71,7 +71,7 @@ pub async fn children(namespace: &Namespace, database: &str, uid: &str) -> Resul
         .collect()
 }
 
-/// Hashes are over content with the database's UID and namespace in it.
+/// Hashes of content that includes the database's UID and namespace.
 fn mask_hashes(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -87,7 +87,7 @@ fn mask_hashes(value: &mut Value) {
     }
 }
 
-/// An object of this kind without what the API server, the agents or chance have put into it.
+/// An object of this kind without the values that come from the API server, the agents or chance.
 pub fn comparable(kind: &str, mut object: Value) -> Value {
     let metadata = object["metadata"].take();
     let mut kept = json!({"labels": metadata["labels"], "annotations": metadata["annotations"]});
@@ -104,7 +104,7 @@ pub fn comparable(kind: &str, mut object: Value) -> Value {
         }
         "Service" => {
             for chance in ["clusterIP", "clusterIPs"] {
-                // Headless or not is no chance.
+                // Whether a Service is headless is not chance.
                 if object["spec"][chance] != "None" && object["spec"][chance] != json!(["None"]) {
                     object["spec"][chance] = Value::Null;
                 }
@@ -114,7 +114,7 @@ pub fn comparable(kind: &str, mut object: Value) -> Value {
             object["spec"]["volumeName"] = Value::Null;
             kept["annotations"] = Value::Null;
         }
-        // The agents'.
+        // The agents write these.
         "Lease" => (object["spec"], kept["annotations"]) = (Value::Null, Value::Null),
         "EndpointSlice" => (object["endpoints"], kept["annotations"]) = (Value::Null, Value::Null),
         _ => {}

@@ -29,7 +29,7 @@ pub struct Script {
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     method: &'static str,
-    /// `{ns}` stands for the namespace, `${name}` for what was kept, here and in the body.
+    /// `{ns}` stands for the namespace, `${name}` for a stored value, here and in the body.
     path: String,
     content: &'static str,
     accept: &'static str,
@@ -77,7 +77,7 @@ impl Step {
         self
     }
 
-    /// The part of the answer at this JSON pointer is kept under this name.
+    /// Stores the part of the answer at this JSON pointer under this name.
     pub(crate) fn keep(mut self, name: &'static str, pointer: &'static str) -> Self {
         self.keep.push((name, pointer));
         self

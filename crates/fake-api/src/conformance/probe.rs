@@ -1,4 +1,4 @@
-//! The scripts' own kind: what its definition says of fields, and what comes of it when that changes.
+//! The scripts' own kind: the effects of its definition on fields, and of changes of the definition.
 
 use serde_json::{Value, json};
 
@@ -283,7 +283,7 @@ fn ratcheting() -> Vec<Step> {
             json!({"count": 5, "size": "512Mi", "box": {"other": 5}, "frame": {"new": "y"}}),
         ),
         change(422, json!({"count": 9})).like(json!({"reason": "Invalid"})),
-        // What has no schema is never taken for what it was, and neither is what is around it.
+        // A value without a schema never counts as unchanged, and neither does the value around it.
         merge(probes("/filled-box"), 200, json!({"spec": {"level": 2}})),
         merge(probes("/opened"), 422, json!({"spec": {"level": 2}})).like(json!({"reason": "Invalid"})),
     ]

@@ -192,7 +192,7 @@ fn ownership() -> Vec<Step> {
     vec![
         apply(maps("owned"), "one", 201, map("owned", json!({"a": "1", "b": "1"}))).like(one),
         apply(maps("owned"), "two", 409, map("owned", json!({"a": "2"}))).like(json!({"reason": "Conflict"})),
-        // Who applies the same value owns it, too: it stays when one of them gives it up.
+        // A second applier of the same value owns it, too: the value stays when one of them gives it up.
         apply(maps("owned"), "two", 200, map("owned", json!({"a": "1"}))),
         apply(maps("owned"), "one", 200, map("owned", json!({"b": "1"}))).like(json!({"data": {"a": "1", "b": "1"}})),
         apply(maps("owned"), "two", 200, map("owned", json!({"c": "1"})))
@@ -251,7 +251,7 @@ fn rules() -> Vec<Step> {
         change(422, json!({"fixed": "b"})).like(refused()),
         change(200, json!({"level": 3, "size": "1024Mi"})).like(json!({"spec": {"level": 3}})),
         change(422, json!({"size": null})).like(refused()),
-        // What is taken away gets its default again, with which no size is needed.
+        // A removed field gets its default again, with which no size is needed.
         change(200, json!({"level": null, "size": null}))
             .like(json!({"spec": {"level": 1, "size": "<absent>", "fixed": "a"}})),
         apply(probes("/ruled"), "one", 422, body(json!({"size": "3Gi"}))).like(refused()),

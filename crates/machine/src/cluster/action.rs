@@ -1,15 +1,17 @@
 //! What can be done. An action names everything that it touches; the executor makes no choice.
 
-use std::borrow::Cow;
-
-use api::status::{ChosenImage, GrantedStorage, RestartPermit, SwitchoverMemo, SwitchoverRequest};
+use api::WantedDurability;
+use api::operation::DiscardQuarantined;
+use api::status::{ChosenImage, GrantedStorage, NotedRequest, RestartPermit, ScheduledRun, SwitchoverMemo};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
-use super::observed::{ChildKind, Observed, Resizing, Target, WalVolumes};
+use super::observed::{Observed, Resizing, Target, WalVolumes};
+use super::owned::OwnedObject;
+use super::wait::Waiting;
 use crate::protocol::{Epoch, MemberId, Timeline};
 use crate::quorum::SyncRule;
-use crate::reconcile::Exact;
+use crate::reconcile::ObjectVersion;
 
 /// One effect, or the reason for none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -18,9 +20,9 @@ pub enum Action {
     /// Nothing now.
     Wait(Waiting),
     /// Add [`api::names::FINALIZER`] to this very version of the resource.
-    AddFinalizer(Exact),
+    AddFinalizer(ObjectVersion),
     /// Remove it.
-    RemoveFinalizer(Exact),
+    RemoveFinalizer(ObjectVersion),
     /// Bring one object to the content that its builder gives.
     Apply(Apply),
     /// Make the Lease again, with this content and no holder (release by `member`, no position): `member` can take it, and
@@ -47,29 +49,28 @@ pub enum Action {
     /// Set the label [`api::names::LABEL_ROLE`] of one pod.
     LabelPod {
         /// The pod.
-        pod: Exact,
+        pod: ObjectVersion,
         /// The label's value.
         role: &'static str,
     },
     /// Note on one pod how it stands to the template.
     MarkPod {
         /// The pod.
-        pod: Exact,
+        pod: ObjectVersion,
         /// What to note.
         mark: PodMark,
     },
     /// Ask for the wanted cpu and memory of PostgreSQL's container in one running pod (its subresource `resize`).
-    ResizePod(Exact),
+    ResizePod(ObjectVersion),
     /// Delete one pod, so that the StatefulSet makes it again from its present template.
-    ReplacePod(Exact),
-    /// Delete the RoleBinding, whose role cannot be changed; the next decision makes it again.
-    DeleteRoleBinding(Exact),
-    /// Delete the NetworkPolicy, which the spec asks for no longer.
-    DeleteNetworkPolicy(Exact),
+    ReplacePod(ObjectVersion),
+    /// Delete an object: the RoleBinding, whose role cannot be changed, so that the next decision makes it again; the
+    /// NetworkPolicy, which the spec asks for no longer; or, with the database and its volumes, what is made only once.
+    DeleteChild(OwnedObject, ObjectVersion),
     /// Delete the StatefulSet and orphan its pods; the next decision makes it again.
-    OrphanStatefulSet(Exact),
+    OrphanStatefulSet(ObjectVersion),
     /// Delete the StatefulSet, and let its pods stop and go (propagation `Background`).
-    DeleteStatefulSet(Exact),
+    DeleteStatefulSet(ObjectVersion),
     /// Make the WAL claim of one pod, as the claim template would. Create only; an existing claim is a conflict.
     MakeWalClaim {
         /// The claim's name.
@@ -80,12 +81,18 @@ pub enum Action {
     /// Raise what a claim asks for.
     ResizeClaim {
         /// The claim.
-        claim: Exact,
+        claim: ObjectVersion,
         /// The new size, as a Kubernetes quantity.
         size: String,
     },
+    /// Give a claim the labels, annotations and attributes class that the spec asks for.
+    UpdateClaim(ObjectVersion),
+    /// Make a claim of the database that is adopted one of this database.
+    AdoptClaim(ObjectVersion),
     /// Delete a claim and the data on it.
-    DeleteClaim(Exact),
+    DeleteClaim(ObjectVersion),
+    /// Make the DatabaseBackup of this name. One that is there by now is the one.
+    MakeBackup(String),
 }
 
 impl Apply {
@@ -105,16 +112,19 @@ impl Action {
             Action::AddFinalizer(_) | Action::RemoveFinalizer(_) => Target::Resource,
             Action::WriteStatus(_) => Target::Status,
             Action::Apply(apply) => Target::Child(apply.kind),
-            Action::RecreateLease { .. } => Target::Child(ChildKind::Lease),
-            Action::DeleteRoleBinding(_) => Target::Child(ChildKind::RoleBinding),
-            Action::DeleteNetworkPolicy(_) => Target::Child(ChildKind::NetworkPolicy),
-            Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => Target::Child(ChildKind::StatefulSet),
+            Action::RecreateLease { .. } => Target::Child(OwnedObject::Lease),
+            Action::DeleteChild(kind, _) => Target::Child(*kind),
+            Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => Target::Child(OwnedObject::StatefulSet),
             Action::LabelPod { pod, .. } | Action::MarkPod { pod, .. } | Action::ReplacePod(pod) => {
                 Target::Pod(pod.name().to_owned())
             }
             Action::ResizePod(pod) => Target::Resize(pod.name().to_owned()),
             Action::MakeWalClaim { name, .. } => Target::Claim(name.clone()),
-            Action::ResizeClaim { claim, .. } | Action::DeleteClaim(claim) => Target::Claim(claim.name().to_owned()),
+            Action::ResizeClaim { claim, .. }
+            | Action::UpdateClaim(claim)
+            | Action::AdoptClaim(claim)
+            | Action::DeleteClaim(claim) => Target::Claim(claim.name().to_owned()),
+            Action::MakeBackup(name) => Target::Backup(name.clone()),
         })
     }
 
@@ -131,13 +141,15 @@ impl Action {
             Action::MarkPod { .. } => "MarkPod",
             Action::ResizePod(_) => "ResizePod",
             Action::ReplacePod(_) => "ReplacePod",
-            Action::DeleteRoleBinding(_) => "DeleteRoleBinding",
-            Action::DeleteNetworkPolicy(_) => "DeleteNetworkPolicy",
+            Action::DeleteChild(..) => "DeleteChild",
             Action::OrphanStatefulSet(_) => "OrphanStatefulSet",
             Action::DeleteStatefulSet(_) => "DeleteStatefulSet",
             Action::MakeWalClaim { .. } => "MakeWalClaim",
             Action::ResizeClaim { .. } => "ResizeClaim",
+            Action::UpdateClaim(_) => "UpdateClaim",
+            Action::AdoptClaim(_) => "AdoptClaim",
             Action::DeleteClaim(_) => "DeleteClaim",
+            Action::MakeBackup(_) => "MakeBackup",
         }
     }
 }
@@ -160,7 +172,7 @@ pub enum PodMark {
 #[serde(rename_all = "camelCase")]
 pub struct Apply {
     /// Which.
-    pub kind: ChildKind,
+    pub kind: OwnedObject,
     /// Make it or change it.
     pub how: ApplyHow,
     /// The StatefulSet's `spec.replicas`; `None` for others.
@@ -175,31 +187,29 @@ pub enum ApplyHow {
     /// Create only: if an object of that name exists by now, that is a conflict (observe again).
     Make,
     /// Change this very object, at this version. Secrets and the EndpointSlice: metadata only.
-    Change(Exact),
+    Change(ObjectVersion),
     /// Make the content of this very Secret, at this version, anew. What can be kept of it (a password) is kept.
-    Renew(Exact),
+    Renew(ObjectVersion),
 }
 
-/// Why nothing is done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Waiting {
-    /// The unmet condition, naming the object that it is about; nothing in it moves while the condition stays the same.
-    pub what: Cow<'static, str>,
-    /// Since when this has been waited for (carried on from the status).
-    pub since: DateTime<Utc>,
-    /// Who or what can end it.
-    pub who_can_end_it: Cow<'static, str>,
-    /// When something else is done, or it is said that the wait takes too long (see [`super::patience`]).
-    pub deadline: Option<DateTime<Utc>>,
-    /// Nothing is missing: this is the wait of a database that is as it should be. Not shown in the status.
-    pub resting: bool,
+impl ApplyHow {
+    /// The object that is changed; `None` if one is made.
+    pub const fn exact(&self) -> Option<&ObjectVersion> {
+        match self {
+            Self::Make => None,
+            Self::Change(exact) | Self::Renew(exact) => Some(exact),
+        }
+    }
 }
 
 /// One change of what the status promises or remembers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all_fields = "camelCase")]
 pub enum StatusChange {
+    /// The last run of a schedule of backups.
+    RecordSchedule(String, ScheduledRun),
+    /// The spec has no schedule of this name.
+    ForgetSchedule(String),
     /// `members[pod]`: who it is. A certificate of another member is dropped.
     PublishMember {
         /// The pod's name.
@@ -228,7 +238,7 @@ pub enum StatusChange {
         pod: String,
         /// The pod's claim, which the member was made for. Where the API server has another one by now, nothing is signed:
         /// data that is copied for a claim of before would be nobody's.
-        claim: Exact,
+        claim: ObjectVersion,
         /// The certificate's common name.
         member: MemberId,
         /// SubjectPublicKeyInfo, DER, base64.
@@ -236,6 +246,8 @@ pub enum StatusChange {
     },
     /// `systemIdentifier`; the bootstrap grant is used up.
     RecordSystemIdentifier(String),
+    /// `memo.adopted`: the UID of the deleted database whose volumes this one takes over.
+    Adopt(String),
     /// `memo.leaseMade`.
     RecordLeaseMade,
     /// `memo.made[name] = uid`.
@@ -264,10 +276,18 @@ pub enum StatusChange {
     GiveWalVolumes(Vec<String>),
     /// `memo.granted`.
     RecordGranted(GrantedStorage),
+    /// `memo.durability`.
+    RecordDurability(WantedDurability),
     /// `memo.image`.
     RecordImage(ChosenImage),
-    /// `memo.request`.
-    NoteRequest(Option<SwitchoverRequest>),
+    /// `memo.restartedBy`: all pods are to be made again.
+    RestartAll(String),
+    /// `intent.acceptLoss`.
+    AcceptLoss(u64),
+    /// `intent.discard`.
+    Discard(DiscardQuarantined),
+    /// `memo.request`; what was allowed for the request before is taken back.
+    NoteRequest(Option<NotedRequest>),
     /// `intent.stop`.
     RequestStop,
     /// Take `intent.stop` back.
@@ -283,7 +303,7 @@ pub enum DeletionStep {
     Stopped,
     /// The pods are gone, or the time for it has passed.
     PodsGone,
-    /// `volumePolicy.onDelete` has been carried out.
+    /// `storage.retentionPolicy.whenDeleted` has been carried out.
     Volumes,
 }
 
@@ -300,7 +320,7 @@ impl DeletionStep {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::Scene;
+    use super::super::model::Scene;
     use super::*;
 
     #[test]
@@ -308,7 +328,7 @@ mod tests {
         let observed = Scene::ready(3).observed;
         let takes = |replicas| {
             let apply = Apply {
-                kind: ChildKind::StatefulSet,
+                kind: OwnedObject::StatefulSet,
                 how: ApplyHow::Make,
                 replicas,
                 wal: None,
@@ -320,7 +340,7 @@ mod tests {
 
     #[test]
     fn a_precondition_names_an_object_in_full() {
-        let exact = Exact::new("name", "uid", "7");
+        let exact = ObjectVersion::new("name", "uid", "7");
         assert_eq!(
             (exact.name(), exact.uid(), exact.resource_version()),
             ("name", "uid", "7")

@@ -4,9 +4,8 @@
 use api::status::BootstrapGrant;
 
 use super::action::StatusChange;
-use super::facts::Facts;
-use super::fenced;
-use super::observed::{ChildState, Claim, Pod};
+use super::facts::{Facts, fenced};
+use super::observed::{Claim, OwnedState, Pod};
 
 /// The grant to write now, with everything that has to be on record before a database exists.
 pub(super) fn changes(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
@@ -21,14 +20,14 @@ pub(super) fn changes(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
 pub(super) fn grant<'a>(facts: &Facts<'a>) -> Option<(&'a Pod, &'a Claim)> {
     let lease = facts.lease?;
     let untouched = lease.holder.is_none() && lease.epoch.0 == 0 && lease.release.is_none();
-    let stays = facts.wanted.deleting || facts.wanted.spec.hibernated;
+    let stays = facts.wanted.deleting || facts.wanted.spec.hibernated || facts.status.memo.adopted.is_some();
     if !untouched || facts.bootstrapped() || facts.wanted.invalid.is_some() || stays {
         return None;
     }
     let all_made = facts.wanted_children().all(|kind| {
         matches!(
             facts.child(kind),
-            Some(ChildState::Current { .. } | ChildState::Drifted { .. })
+            Some(OwnedState::Current { .. } | OwnedState::Drifted { .. })
         )
     });
     if !all_made

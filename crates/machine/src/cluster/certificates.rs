@@ -1,24 +1,24 @@
 //! Certificates: a member's is signed for the key that its agent made, and each is renewed in time.
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
 
 use super::action::{Action, Apply, ApplyHow, StatusChange};
 use super::decision::Step;
-use super::facts::Facts;
-use super::failure;
-use super::members::{exact_claim, made_on};
-use super::observed::{ChildKind, ChildState, Target, Validity};
-use super::rule::{Proposal, Rule};
-use crate::reconcile::Exact;
+use super::facts::{Facts, exact_claim, made_on};
+use super::observed::{OwnedState, Target, Validity};
+use super::owned::OwnedObject;
+use super::resting;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
 
 /// See [`Rule::what`].
 pub const RENEW: Rule = Rule {
     name: "renew-certificate",
     family: "certificates",
     what: "The agents' certificate is made anew when two thirds of its time are over. (A member's is then signed again by the rule `record`.)",
-    propose: renew,
-    passable: true,
+    protocol: &[1, 3],
+    kind: RuleKind::Act,
+    decide: renew,
+    on_backoff: OnBackoff::Yield,
 };
 
 impl Validity {
@@ -30,11 +30,11 @@ impl Validity {
 
 fn renew(facts: &Facts<'_>) -> Option<Proposal> {
     let agents = facts.observed.certificates.agents.as_ref()?;
-    if facts.now < agents.validity.renewal() || facts.wanted.deleting || !is_usable(facts, ChildKind::CaSecret) {
+    if facts.now < agents.validity.renewal() || facts.wanted.deleting || !facts.exists(OwnedObject::CaSecret) {
         return None;
     }
     // One that has changed since it was read is read again first.
-    let Some(ChildState::Current { uid }) = facts.child(ChildKind::TlsSecret) else {
+    let Some(OwnedState::Current { uid }) = facts.child(OwnedObject::TlsSecret) else {
         return None;
     };
     if agents.secret.uid() != uid {
@@ -46,7 +46,7 @@ fn renew(facts: &Facts<'_>) -> Option<Proposal> {
         agents.validity.until.date_naive()
     );
     let apply = Apply {
-        kind: ChildKind::TlsSecret,
+        kind: OwnedObject::TlsSecret,
         how: ApplyHow::Renew(agents.secret.clone()),
         replicas: None,
         wal: None,
@@ -54,17 +54,12 @@ fn renew(facts: &Facts<'_>) -> Option<Proposal> {
     Proposal::act(Step::Repair, Action::Apply(apply), because)
 }
 
-fn is_usable(facts: &Facts<'_>, kind: ChildKind) -> bool {
-    matches!(
-        facts.child(kind),
-        Some(ChildState::Current { .. } | ChildState::Drifted { .. })
-    )
-}
-
-/// Keys that the primary has copied into the Lease, of members that are published as they are; and certificates that end
-/// soon. A key that could not be signed holds up nobody else's.
+/// Keys that the holder has copied into the Lease, of members that are published as they are; and certificates that end
+/// soon. A new primary may serve only once there is a standby, and a new standby needs a certificate to copy from it: so
+/// keys are signed whether or not the holder serves. Only the first primary comes first, so that one write has all keys.
+/// A key that could not be signed holds up nobody else's.
 pub(super) fn sign(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
-    if !is_usable(facts, ChildKind::CaSecret) || !facts.holder().is_some_and(|holder| holder.serving) {
+    if !facts.exists(OwnedObject::CaSecret) || !facts.has_served() {
         return;
     }
     for pod in facts.pods().iter().filter(|pod| !pod.terminating) {
@@ -81,7 +76,7 @@ pub(super) fn sign(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
         let claim = facts.data_claim(pod.ordinal).filter(|claim| {
             member.claim_uid.as_ref() == Some(&claim.uid) && made_on(&report.member, pod.ordinal, &claim.uid)
         });
-        if let Some(claim) = claim.filter(|_| !signed && !failure::rests(facts, &Target::Certificate(pod.name.clone())))
+        if let Some(claim) = claim.filter(|_| !signed && !resting::rests(facts, &Target::Certificate(pod.name.clone())))
         {
             changes.push(StatusChange::SignCertificate {
                 pod: pod.name.clone(),
@@ -91,16 +86,6 @@ pub(super) fn sign(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
             });
         }
     }
-}
-
-/// The certificate of the agents as it stands in its Secret.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AgentsCertificate {
-    /// The Secret, at the version that was read.
-    pub secret: Exact,
-    /// When it is valid.
-    pub validity: Validity,
 }
 
 #[cfg(test)]

@@ -1,18 +1,23 @@
 //! Claims that were deleted while pods use them. Kubernetes keeps such a volume until its pod goes, and nobody can take the
 //! deletion back. So it is said as long as it lasts, and nothing is done on purpose that would end the last copy of the data.
 
+use api::status::{WaitActor, WaitReason};
+
 use super::decision::Step;
 use super::facts::{Facts, list};
 use super::observed::{Claim, Pod};
-use super::rule::{Proposal, Rule};
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use super::wait::WaitKey;
 
 /// See [`Rule::what`].
 pub const AWAIT_CLAIM: Rule = Rule {
     name: "await-claim",
     family: "volumes",
-    what: "While a claim that a pod uses is deleted, that and what to do is said: what is on it goes with the pod.",
-    propose: await_claim,
-    passable: false,
+    what: "While a claim that a pod uses is deleted, its data goes with the pod; the status says what to do.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_claim,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// Names of this pod's claims that are being deleted, or are gone.
@@ -49,13 +54,17 @@ pub(super) fn words(facts: &Facts<'_>) -> Option<String> {
 
 fn await_claim(facts: &Facts<'_>) -> Option<Proposal> {
     let what = format!("claims to be made anew, {}", words(facts)?);
+    let going = going(facts);
+    let keys = going
+        .iter()
+        .map(|claim| WaitKey::claim(WaitReason::ClaimReplacement, claim));
     let who = if facts.expected() > 1 {
         "the user, by deleting these pods one after another, each while all others serve: it comes back with a new claim and a \
          new copy"
     } else {
         "the user, by a second instance (spec.replicas), which takes a copy before the pod ends"
     };
-    Proposal::wait(facts, Step::Volumes, what, who)
+    Proposal::wait_for_all(facts, Step::Volumes, keys, what, who)
 }
 
 /// All that this pod's volume has is elsewhere, too: another one is primary, or follows this one, which is.
@@ -83,13 +92,17 @@ pub(super) fn before_replacing(facts: &Facts<'_>, pod: &Pod) -> Option<Proposal>
     let what = format!(
         "another copy of the data, before {name} is replaced: claim {claim} was deleted, and its volume goes with the pod"
     );
-    let copy = if facts.expected() > 1 {
-        "the agents, by a primary that serves"
+    let (actor, copy) = if facts.expected() > 1 {
+        (WaitActor::Agents, "the agents, by a primary that serves")
     } else {
-        "the user, by a second instance (spec.replicas), which takes a copy"
+        (
+            WaitActor::User,
+            "the user, by a second instance (spec.replicas), which takes a copy",
+        )
     };
     let who = format!("{copy}; or, to give up what is on the volume, the user: kubectl delete pod {name}");
-    Proposal::wait(facts, Step::Rollout, what, who)
+    let key = WaitKey::pod(WaitReason::DataCopy, name);
+    Some(Proposal::wait(facts, Step::Rollout, key, what, who)?.by(actor))
 }
 
 /// What is waited for before a claim of a removed instance is deleted, if the volumes of all that stay go with their pods: then the
@@ -103,8 +116,9 @@ pub(super) fn before_removing(facts: &Facts<'_>, claim: &Claim) -> Option<Propos
         "a claim of an instance that stays, before {} is deleted, which has a copy of the data: those of all that stay were deleted",
         claim.name
     );
-    let who = "the user, by more instances (spec.replicas), which take a copy, or by volumePolicy.onScaleDown Retain";
-    Proposal::wait(facts, Step::Scaling, what, who)
+    let who = "the user, by more instances (spec.replicas), which take a copy, or by storage.retentionPolicy.whenScaled Retain";
+    let key = WaitKey::claim(WaitReason::DataCopy, &claim.name);
+    Proposal::wait(facts, Step::Scaling, key, what, who)
 }
 
 /// What is waited for before all pods are taken away, if the newest data is not known to be on a volume that stays.
@@ -129,7 +143,7 @@ pub(super) fn before_hibernating(facts: &Facts<'_>) -> Option<Proposal> {
     let what = format!("the primary to have a volume that outlives its pod, to hibernate; {deleted_ones}");
     let who = "the user: once spec.hibernated is false, a primary whose pod is deleted hands over first, and its claim is made \
                anew; with one instance a second one (spec.replicas) takes a copy before";
-    Proposal::wait(facts, Step::Stopping, what, who)
+    Proposal::wait(facts, Step::Stopping, WaitReason::DataCopy, what, who)
 }
 
 #[cfg(test)]

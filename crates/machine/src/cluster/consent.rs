@@ -1,10 +1,10 @@
-//! Whether a Secret may be used as a database's `passwordSecret`.
+//! Whether a Secret may be used as a database's `passwordSecretRef`.
 
 use std::collections::BTreeMap;
 
 use api::names::{LABEL_CLUSTER, LABEL_PASSWORD_FOR};
 
-/// Why the database `cluster` may not use the Secret `secret`, which has these labels, as its `passwordSecret`, and what to
+/// Why the database `cluster` may not use the Secret `secret`, which has these labels, as its `passwordSecretRef`, and what to
 /// change; `None` if it may.
 ///
 /// A Secret consents by a label that names the database. Otherwise whoever may create databases could read, through a
@@ -13,7 +13,7 @@ use api::names::{LABEL_CLUSTER, LABEL_PASSWORD_FOR};
 pub fn password_refusal(cluster: &str, secret: &str, labels: &BTreeMap<String, String>) -> Option<String> {
     if let Some(owner) = labels.get(LABEL_CLUSTER) {
         return Some(format!(
-            "the Secret {secret} (passwordSecret) belongs to the database {owner}, and no other database may use it: make a \
+            "the Secret {secret} (passwordSecretRef) belongs to the database {owner}, and no other database may use it: make a \
              Secret of your own with the key `password`"
         ));
     }
@@ -21,7 +21,7 @@ pub fn password_refusal(cluster: &str, secret: &str, labels: &BTreeMap<String, S
         return None;
     }
     Some(format!(
-        "the Secret {secret} (passwordSecret) does not say that this database may use it: kubectl label secret {secret} \
+        "the Secret {secret} (passwordSecretRef) does not say that this database may use it: kubectl label secret {secret} \
          {LABEL_PASSWORD_FOR}={cluster}"
     ))
 }

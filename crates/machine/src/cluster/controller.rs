@@ -11,7 +11,7 @@ use super::observed::{Observed, Target};
 use super::wanted::Wanted;
 use super::{decide, due, status};
 use crate::protocol::{Epoch, HolderRecord, LeaseRecord};
-use crate::reconcile::{Controller, Decided, Due, Effect};
+use crate::reconcile::{Controller, Decided, Effect, StatusWrite};
 
 /// The machine of `ClusteredDatabase`.
 #[derive(Clone, Copy, Debug)]
@@ -41,15 +41,14 @@ impl Controller for Cluster {
         status(wanted, observed, stored, decision, certificates, now)
     }
 
-    fn due(stored: &Self::Status, next: &Self::Status, decision: &Decision) -> Due {
+    fn due(stored: &Self::Status, next: &Self::Status, decision: &Decision) -> StatusWrite {
         due(stored, next, decision)
     }
 
     fn confirms(observed: &Observed, action: &Action) -> bool {
         match action {
             Action::ReplacePod(_)
-            | Action::DeleteRoleBinding(_)
-            | Action::DeleteNetworkPolicy(_)
+            | Action::DeleteChild(..)
             | Action::OrphanStatefulSet(_)
             | Action::DeleteStatefulSet(_)
             | Action::DeleteClaim(_)
@@ -63,7 +62,10 @@ impl Controller for Cluster {
             | Action::MarkPod { .. }
             | Action::ResizePod(_)
             | Action::MakeWalClaim { .. }
-            | Action::ResizeClaim { .. } => false,
+            | Action::ResizeClaim { .. }
+            | Action::UpdateClaim(_)
+            | Action::AdoptClaim(_)
+            | Action::MakeBackup(_) => false,
         }
     }
 }

@@ -1,24 +1,30 @@
 //! Creation: the finalizer first, then every object, and while the first database is not there, what it waits for.
 
+use api::status::{LateObject, WaitActor, WaitReason};
 use chrono::TimeDelta;
 
 use super::action::Action;
 use super::decision::Step;
-use super::facts::{Facts, list};
+use super::facts::late::{LateMember, Lateness, lacking, late_members, unmade};
+use super::facts::{Facts, list, shortened};
 use super::failure;
-use super::fenced;
-use super::observed::{ChildKind, Known, Pod, Target};
-use super::room;
-use super::rule::{Proposal, Rule};
-use crate::reconcile::{Exact, FaultKind};
+use super::observed::{Known, Pod, Target};
+use super::owned::OwnedObject;
+use super::resting;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use super::wait::{Lack, WaitKey};
+use super::{room, wait_limit};
+use crate::reconcile::ObjectVersion;
 
 /// See [`Rule::what`].
 pub const FINALIZER: Rule = Rule {
     name: "finalizer",
     family: "creation",
     what: "A resource without our finalizer gets it before anything is made, so that nothing is left behind.",
-    propose: finalizer,
-    passable: false,
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: finalizer,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
@@ -26,8 +32,10 @@ pub const AWAIT_DATABASE: Rule = Rule {
     name: "await-database",
     family: "creation",
     what: "Until the first primary has made the database, everything waits for it.",
-    propose: await_database,
-    passable: false,
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_database,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
@@ -35,8 +43,10 @@ pub const AWAIT_STANDBYS: Rule = Rule {
     name: "await-standbys",
     family: "creation",
     what: "Members that do not serve yet are waited for.",
-    propose: await_standbys,
-    passable: false,
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_standbys,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// A pod that has no node is looked at again after this long: nodes and volumes come without any event of ours.
@@ -47,7 +57,7 @@ fn finalizer(facts: &Facts<'_>) -> Option<Proposal> {
     if wanted.finalizer {
         return None;
     }
-    let action = Action::AddFinalizer(Exact::new(wanted.name, wanted.uid, wanted.resource_version));
+    let action = Action::AddFinalizer(ObjectVersion::new(wanted.name, wanted.uid, wanted.resource_version));
     Proposal::act(Step::Objects, action, "the resource has no finalizer yet")
 }
 
@@ -61,7 +71,10 @@ fn await_database(facts: &Facts<'_>) -> Option<Proposal> {
     };
     let Some(grant) = &facts.status.intent.bootstrap else {
         return match pods.iter().find(|pod| !pod.terminating) {
-            None => missing(facts, Step::Bootstrap, format!("pods of StatefulSet {name}")),
+            None => {
+                let key = WaitKey::child(facts, WaitReason::PodCreation, OwnedObject::StatefulSet);
+                missing(facts, Step::Bootstrap, key, format!("pods of StatefulSet {name}"))
+            }
             Some(pod) => pending(facts, Step::Bootstrap, pod),
         };
     };
@@ -69,70 +82,45 @@ fn await_database(facts: &Facts<'_>) -> Option<Proposal> {
         None => missing(
             facts,
             Step::Bootstrap,
+            WaitKey::pod(WaitReason::PodCreation, &grant.pod),
             format!("pod {}, which may make the first database", grant.pod),
         ),
-        Some(pod) if does_not_run(pod) => pending(facts, Step::Bootstrap, pod),
+        Some(pod) if pod.does_not_run() => pending(facts, Step::Bootstrap, pod),
         Some(pod) => {
+            let key = WaitKey::pod(WaitReason::FirstDatabase, &pod.name);
             let what = format!("{} to make the first database", pod.name);
-            Proposal::wait(facts, Step::Bootstrap, what, format!("the agent in pod {}", pod.name))
+            let who = format!("the agent in pod {}", pod.name);
+            Proposal::wait(facts, Step::Bootstrap, key, what, who)
         }
     }
 }
 
-/// Why there is no such pod is said by whoever should make it.
-fn missing(facts: &Facts<'_>, step: Step, what: String) -> Option<Proposal> {
-    let (what, who) = unmade(facts).unwrap_or_else(|| (what, "the StatefulSet controller".to_owned()));
-    Proposal::wait(facts, step, what, who)
-}
-
-/// A pod that the StatefulSet cannot make, and who can end that.
-pub(super) fn unmade(facts: &Facts<'_>) -> Option<(String, String)> {
-    let mut absent = (0..facts.expected()).filter(|ordinal| facts.pod(*ordinal).is_none());
-    absent.find_map(|ordinal| {
-        let name = format!("{}-{ordinal}", facts.wanted.name);
-        let targets = [Target::Pod(name.clone()), Target::Child(ChildKind::StatefulSet)];
-        let mut faults = facts.observed.faults.iter();
-        let fault = faults.find(|fault| targets.contains(&fault.target) && fault.kind != FaultKind::Conflict)?;
-        // Here, and not with what is waited for: that stays the same while these words change.
-        let words = failure::shortened(&fault.message);
-        let who = format!("the StatefulSet controller, once this is mended: {words}");
-        Some((format!("pod {name} to be made"), who))
-    })
-}
-
-/// It does not run, or does not stay up, for a reason that Kubernetes tells.
-pub(super) fn does_not_run(pod: &Pod) -> bool {
-    pod.never_ran() || pod.trouble.is_some()
-}
-
-/// The first pod that does not run for a reason that is known, unless it is fenced and runs nothing on purpose.
-fn stuck<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
-    let fenced = |pod: &Pod| fenced::is_fenced(facts, &pod.name);
-    facts
-        .pods()
-        .iter()
-        .find(|pod| pod.image_error.is_some() || pod.unschedulable.is_some() || pod.trouble.is_some() && !fenced(pod))
-}
-
-/// Some pod cannot be made, or does not run: it is late sooner than one that copies a database.
-pub(super) fn obstructed(facts: &Facts<'_>) -> bool {
-    stuck(facts).is_some() || unmade(facts).is_some()
+/// Waits for a pod that does not exist. Why there is none is said by whoever should make it.
+fn missing(facts: &Facts<'_>, step: Step, key: WaitKey, what: String) -> Option<Proposal> {
+    let lack = unmade(facts).unwrap_or_else(|| Lack {
+        actor: key.reason.actor(),
+        key,
+        what,
+        who: "the StatefulSet controller".to_owned(),
+    });
+    Proposal::lack(facts, step, lack)
 }
 
 /// What Kubernetes says of pods that do not run or cannot be made, as the end of a sentence.
 pub(super) fn troubles(facts: &Facts<'_>) -> String {
     let of_pod = |pod: &Pod| {
         let trouble = pod.trouble.as_ref()?;
-        Some(format!("; {}: {}", pod.name, failure::shortened(&trouble.message)))
+        Some(format!("; {}: {}", pod.name, shortened(&trouble.message)))
     };
-    let unmade = unmade(facts).map(|(what, who)| format!("; {what}: {who}"));
+    let unmade = unmade(facts).map(|lack| format!("; {}: {}", lack.what, lack.who));
     facts.pods().iter().filter_map(of_pod).chain(unmade).collect()
 }
 
 /// What a pod that does not run yet waits for, and who can end that.
-pub(super) fn lacks(pod: &Pod) -> (String, String) {
+pub(super) fn lacks(pod: &Pod) -> Lack {
     let name = &pod.name;
-    if let Some(error) = &pod.image_error {
+    let mut actor = lacking(pod).actor();
+    let (what, who) = if let Some(error) = &pod.image_error {
         let image = &error.image;
         (
             format!("pod {name} to run image {image} ({})", error.reason),
@@ -146,22 +134,25 @@ pub(super) fn lacks(pod: &Pod) -> (String, String) {
     } else if pod.node.is_none() {
         (format!("a node for pod {name}"), "the scheduler".to_owned())
     } else if let Some(trouble) = &pod.trouble {
+        actor = WaitActor::Kubernetes;
         (
             format!("pod {name} to be ready ({})", trouble.reason),
-            format!(
-                "the kubelet, once this is mended: {}",
-                failure::shortened(&trouble.message)
-            ),
+            format!("the kubelet, once this is mended: {}", shortened(&trouble.message)),
         )
     } else {
         (format!("pod {name} to be ready"), "its agent".to_owned())
+    };
+    Lack {
+        key: WaitKey::pod(lacking(pod), name),
+        actor,
+        what,
+        who,
     }
 }
 
 /// Waits for a pod that does not run yet.
 pub(super) fn pending(facts: &Facts<'_>, step: Step, pod: &Pod) -> Option<Proposal> {
-    let (what, who) = lacks(pod);
-    let proposal = Proposal::wait(facts, step, what, who)?;
+    let proposal = Proposal::lack(facts, step, lacks(pod))?;
     if let Some(deadline) = failure::image_deadline(facts, pod).filter(|deadline| facts.now < *deadline) {
         return Some(proposal.until(deadline));
     }
@@ -172,36 +163,63 @@ pub(super) fn pending(facts: &Facts<'_>, step: Step, pod: &Pod) -> Option<Propos
     })
 }
 
+/// Several instances may be late at the same time. Each has a deadline of its own, and one that is past it is named first: so
+/// an instance that comes and goes hides no other one.
 fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
-    let absent = (0..facts.expected()).find(|ordinal| facts.pod(*ordinal).is_none_or(|pod| pod.terminating));
-    if let Some(ordinal) = absent {
-        let what = format!("pod {}-{ordinal}", facts.wanted.name);
-        return match facts.pod(ordinal) {
-            Some(pod) => Proposal::wait(facts, Step::Standbys, what, remover(pod)),
-            None => missing(facts, Step::Standbys, what),
+    let members = late_members(facts);
+    let late = facts.late(members.iter().map(LateMember::key));
+    let timed = || members.iter().zip(&late);
+    let is_overdue =
+        |late: &LateObject| facts.now >= late.since + wait_limit::limit_of(facts, Some(Step::Standbys), late);
+    let overdue = timed()
+        .filter(|(_, late)| is_overdue(late))
+        .min_by_key(|(_, late)| late.since);
+    let usual = timed().min_by_key(|(member, late)| {
+        let rank = match member.why {
+            Lateness::Absent | Lateness::Leaving => 0,
+            Lateness::Stuck(_) => 1,
+            Lateness::Joining => 2,
         };
-    }
-    if let Some(pod) = facts.pods().iter().find(|pod| pod.ordinal >= facts.expected()) {
+        (rank, (rank == 2).then_some(late.since))
+    });
+    let surplus = facts.pods().iter().find(|pod| pod.ordinal >= facts.expected());
+    let is_absent = |member: &LateMember| matches!(member.why, Lateness::Absent | Lateness::Leaving);
+    if let Some(pod) = surplus.filter(|_| overdue.is_none() && !usual.is_some_and(|(member, _)| is_absent(member))) {
+        let key = WaitKey::pod(WaitReason::PodRemoval, &pod.name);
         let what = format!("pod {} to be gone", pod.name);
-        return Proposal::wait(facts, Step::Scaling, what, "its agent and the kubelet");
+        return Proposal::wait(facts, Step::Scaling, key, what, "its agent and the kubelet");
     }
-    if let Some(pod) = stuck(facts) {
-        return pending(facts, Step::Standbys, pod);
-    }
-    let late = || {
-        facts
-            .pods()
-            .iter()
-            .filter(|pod| !facts.serves(pod) && !fenced::is_fenced(facts, &pod.name))
-    };
-    late().next()?;
+    let (member, _) = overdue.or(usual)?;
+    let pod = facts.pods().iter().find(|pod| pod.name == member.name);
+    let wait = match (member.why, pod) {
+        (Lateness::Absent, _) | (_, None) => {
+            let what = format!("pod {}", member.name);
+            missing(facts, Step::Standbys, member.key(), what)
+        }
+        (Lateness::Leaving, Some(pod)) => {
+            let what = format!("pod {}", member.name);
+            Proposal::wait(facts, Step::Standbys, member.key(), what, remover(pod))
+        }
+        (Lateness::Stuck(_), Some(pod)) => pending(facts, Step::Standbys, pod),
+        (Lateness::Joining, Some(_)) => joining(facts, &members, member),
+    }?;
+    Some(wait.among(late))
+}
+
+/// Waits for instances that run and do not stream yet, `longest` for the longest time.
+fn joining(facts: &Facts<'_>, members: &[LateMember], longest: &LateMember) -> Option<Proposal> {
+    let named = |member: &LateMember| facts.pods().iter().find(|pod| pod.name == member.name);
+    let is_joining = |member: &&LateMember| member.why == Lateness::Joining;
+    let late = || members.iter().filter(is_joining).filter_map(named);
     let refused = late().find_map(|pod| {
-        let fault = failure::rest_of(facts, &Target::Certificate(pod.name.clone()))?.0;
+        let fault = resting::rest_of(facts, &Target::Certificate(pod.name.clone()))?.0;
         Some((pod, fault))
     });
     if let Some((pod, fault)) = refused {
+        let key = WaitKey::pod(WaitReason::CertificateSigning, &pod.name);
         let what = format!("a key of {} that can be signed: {}", pod.name, fault.message);
-        return Proposal::wait(facts, Step::Standbys, what, format!("the agent in pod {}", pod.name));
+        let who = format!("the agent in pod {}", pod.name);
+        return Proposal::wait(facts, Step::Standbys, key, what, who);
     }
     let names = late().map(|pod| pod.name.as_str());
     let what = format!("{} to stream from the primary", list(names));
@@ -213,11 +231,12 @@ fn await_standbys(facts: &Facts<'_>) -> Option<Proposal> {
     } else {
         format!("their agents ({})", faults.join("; "))
     };
-    let who = match room::which(facts) {
-        Some(full) => format!("{full}; {}; then {agents}", room::who(facts)),
-        None => agents,
+    let Some(full) = room::which(facts) else {
+        return Proposal::wait(facts, Step::Standbys, longest.key(), what, agents);
     };
-    Proposal::wait(facts, Step::Standbys, what, who)
+    let (actor, way_out) = room::way_out(facts);
+    let who = format!("{full}; {way_out}; then {agents}");
+    Some(Proposal::wait(facts, Step::Standbys, longest.key(), what, who)?.by(actor))
 }
 
 /// Who can bring a pod that is going away to its end. Kubernetes makes no other of its name while it may run: what to do if its

@@ -83,7 +83,7 @@ pub enum Step {
     Stopping,
     /// Pods are going away.
     Removing,
-    /// `spec.primary.updates: Supervised`: the user has the word.
+    /// `spec.primary.updatePolicy: Supervised`: the user has the word.
     Supervised,
     /// `spec.fenced`: instances stay stopped.
     Fenced,

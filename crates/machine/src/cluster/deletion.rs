@@ -1,16 +1,19 @@
 //! Deletion: stop cleanly, let the pods go, carry out the volume policy, let the resource go. Everything else belongs to
-//! the resource and is collected with it. Each step is recorded; a step that hangs is given up after a bound.
+//! the resource and is collected with it, but for what is made only once: see [`super::adoption`]. Each step is recorded; a step that hangs is given up after a bound.
 
 use api::spec::VolumeFate;
+use api::status::WaitReason;
 use chrono::TimeDelta;
 
 use super::action::{Action, DeletionStep, StatusChange};
+use super::adoption;
 use super::decision::Step;
-use super::facts::{Facts, list};
-use super::members::{exact, exact_claim};
-use super::observed::{ChildKind, ChildState, Known};
-use super::rule::{Proposal, Rule};
-use crate::reconcile::Exact;
+use super::facts::{Facts, exact, exact_claim, list};
+use super::observed::{Known, OwnedState, Pod};
+use super::owned::OwnedObject;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use super::wait::WaitKey;
+use crate::reconcile::ObjectVersion;
 
 macro_rules! rule {
     ($constant:ident, $name:literal, $function:ident, $what:literal) => {
@@ -19,14 +22,16 @@ macro_rules! rule {
             name: $name,
             family: "deletion",
             what: $what,
-            propose: $function,
-            passable: false,
+            protocol: &[],
+            kind: RuleKind::Act,
+            decide: $function,
+            on_backoff: OnBackoff::Hold,
         };
     };
 }
 
 rule!(
-    LET_GO,
+    RELEASE_FINALIZER,
     "let-go",
     let_go,
     "A resource that is being deleted with its namespace is let go at once; one without our finalizer is gone soon."
@@ -47,7 +52,8 @@ rule!(
     REMOVE_VOLUMES,
     "remove-volumes",
     remove_volumes,
-    "Claims are deleted if volumePolicy.onDelete says so."
+    "Claims are deleted if storage.retentionPolicy.whenDeleted says so, and with them what is made only once: the Lease and the Secrets with authority and password.\n\
+     - Otherwise those stay with the claims, for a database that adopts them. A database that was never made leaves none."
 );
 rule!(FINISH, "finish", finish, "The finalizer is removed.");
 
@@ -56,15 +62,24 @@ pub(super) const STOP_PATIENCE: TimeDelta = TimeDelta::minutes(1);
 /// A pod on a node that is gone never stops; its claims are held by the kubelet's finalizer anyway.
 const PODS_PATIENCE: TimeDelta = TimeDelta::minutes(5);
 
-/// What a stop of all instances waits for.
-pub(super) const CLEAN_STOP: &str = "PostgreSQL to stop cleanly everywhere";
-/// Who can end the wait for pods that are to go.
-pub(super) const WHO_REMOVES_PODS: &str =
-    "the kubelets; for a node that is gone, the user by deleting the pod with force";
+/// Waits until PostgreSQL has stopped in all instances.
+pub(super) fn wait_for_clean_stop(facts: &Facts<'_>) -> Option<Proposal> {
+    let what = "PostgreSQL to stop cleanly everywhere";
+    Proposal::wait(facts, Step::Stopping, WaitReason::CleanStop, what, "the agents")
+}
+
+/// Waits until these pods are gone.
+pub(super) fn wait_for_removal(facts: &Facts<'_>, pods: &[Pod]) -> Option<Proposal> {
+    let names = || pods.iter().map(|pod| pod.name.as_str());
+    let keys = names().map(|name| WaitKey::pod(WaitReason::PodRemoval, name));
+    let what = format!("{} to be gone", list(names()));
+    let who = "the kubelets; for a node that is gone, the user by deleting the pod with force";
+    Proposal::wait_for_all(facts, Step::Removing, keys, what, who)
+}
 
 fn remove_finalizer(facts: &Facts<'_>, because: &'static str) -> Option<Proposal> {
     let wanted = facts.wanted;
-    let exact = Exact::new(wanted.name, wanted.uid, wanted.resource_version);
+    let exact = ObjectVersion::new(wanted.name, wanted.uid, wanted.resource_version);
     Proposal::act(Step::Removing, Action::RemoveFinalizer(exact), because)
 }
 
@@ -73,7 +88,14 @@ fn let_go(facts: &Facts<'_>) -> Option<Proposal> {
         return None;
     }
     if !facts.wanted.finalizer {
-        return Proposal::wait(facts, Step::Removing, "the resource to be gone", "the API server");
+        let reason = WaitReason::ResourceRemoval;
+        return Proposal::wait(
+            facts,
+            Step::Removing,
+            reason,
+            "the resource to be gone",
+            "the API server",
+        );
     }
     if facts.observed.namespace_terminating {
         return remove_finalizer(facts, "the namespace is being deleted with all that is in it");
@@ -100,14 +122,14 @@ fn record(step: DeletionStep, because: &'static str) -> Option<Proposal> {
 
 /// A StatefulSet of our name that is somebody else's: neither it nor its pods are ours to stop or to delete.
 pub(super) fn is_set_foreign(facts: &Facts<'_>) -> bool {
-    matches!(facts.child(ChildKind::StatefulSet), Some(ChildState::Foreign { .. }))
+    matches!(facts.child(OwnedObject::StatefulSet), Some(OwnedState::Foreign { .. }))
 }
 
 const NOT_OURS: &str = "the StatefulSet of this name is not ours";
 
 /// Nothing was made that would have to stop.
 pub(super) fn nothing_runs(facts: &Facts<'_>) -> bool {
-    facts.missing(ChildKind::StatefulSet) && facts.observed.pods.get().is_some_and(Vec::is_empty)
+    facts.missing(OwnedObject::StatefulSet) && facts.observed.pods.get().is_some_and(Vec::is_empty)
 }
 
 /// Nobody holds the Lease, or who does can let nothing go, and no instance serves.
@@ -139,21 +161,21 @@ fn stop(facts: &Facts<'_>) -> Option<Proposal> {
     if facts.now >= deadline {
         return record(DeletionStep::Stopped, "the time for a clean stop has passed");
     }
-    Some(Proposal::wait(facts, Step::Stopping, CLEAN_STOP, "the agents")?.until(deadline))
+    Some(wait_for_clean_stop(facts)?.until(deadline))
 }
 
 fn remove_pods(facts: &Facts<'_>) -> Option<Proposal> {
     if !facts.wanted.deleting || done(facts, DeletionStep::PodsGone) {
         return None;
     }
-    let Some(child) = facts.child(ChildKind::StatefulSet) else {
+    let Some(child) = facts.child(OwnedObject::StatefulSet) else {
         return Proposal::unread(facts, Step::Removing, "the StatefulSet");
     };
-    if matches!(child, ChildState::Foreign { .. }) {
+    if matches!(child, OwnedState::Foreign { .. }) {
         return record(DeletionStep::PodsGone, NOT_OURS);
     }
     if let Some(set) = &facts.observed.stateful_set {
-        let exact = Exact::new(facts.wanted.name, &set.uid, &set.resource_version);
+        let exact = ObjectVersion::new(facts.wanted.name, &set.uid, &set.resource_version);
         return Proposal::act(
             Step::Removing,
             Action::DeleteStatefulSet(exact),
@@ -179,15 +201,14 @@ fn remove_pods(facts: &Facts<'_>) -> Option<Proposal> {
     if facts.now >= deadline {
         return record(DeletionStep::PodsGone, "the time for pods to go has passed");
     }
-    let what = format!("{} to be gone", list(pods.iter().map(|pod| pod.name.as_str())));
-    Some(Proposal::wait(facts, Step::Removing, what, WHO_REMOVES_PODS)?.until(deadline))
+    Some(wait_for_removal(facts, pods)?.until(deadline))
 }
 
 fn remove_volumes(facts: &Facts<'_>) -> Option<Proposal> {
     if !facts.wanted.deleting || done(facts, DeletionStep::Volumes) {
         return None;
     }
-    if facts.wanted.spec.volume_policy.on_delete == VolumeFate::Delete {
+    if facts.wanted.spec.storage.retention_policy.when_deleted == VolumeFate::Delete {
         let Known::Known(claims) = &facts.observed.claims else {
             return Proposal::unread(facts, Step::Removing, "the claims");
         };
@@ -196,9 +217,17 @@ fn remove_volumes(facts: &Facts<'_>) -> Option<Proposal> {
             .iter()
             .find(|claim| ours(&claim.cluster_uid) && !claim.terminating)
         {
-            let because = "the resource is being deleted, and volumePolicy.onDelete is Delete";
+            let because = "the resource is being deleted, and storage.retentionPolicy.whenDeleted is Delete";
             return Proposal::act(Step::Removing, Action::DeleteClaim(exact_claim(claim)), because);
         }
+    }
+    let adopts = facts.status.memo.adopted.is_some();
+    if adopts && (facts.observed.claims.get().is_none() || facts.child(OwnedObject::Lease).is_none()) {
+        return Proposal::unread(facts, Step::Removing, "the claims and the Lease");
+    }
+    // Half of what was to come back would be of another name.
+    if let Some(proposal) = adoption::adopt_claims(facts).or_else(|| remove_unique(facts)) {
+        return Some(proposal);
     }
     let stopped = facts.status.intent.stop;
     if stopped {
@@ -206,6 +235,40 @@ fn remove_volumes(facts: &Facts<'_>) -> Option<Proposal> {
     } else {
         None
     }
+}
+
+/// What no owner takes along, since volumes that are retained need it.
+fn remove_unique(facts: &Facts<'_>) -> Option<Proposal> {
+    let adopts = facts.status.memo.adopted.is_some();
+    if adopts && !adoption::has_lease(facts) {
+        return None;
+    }
+    if facts.observed.lease.get().is_none() && facts.status.system_identifier.is_none() {
+        return Proposal::unread(facts, Step::Removing, "the Lease");
+    }
+    let made = facts.bootstrapped() || adopts;
+    if made && facts.wanted.spec.storage.retention_policy.when_deleted == VolumeFate::Retain {
+        return None;
+    }
+    for kind in OwnedObject::ALL.into_iter().filter(|kind| kind.owned().is_unique) {
+        let uid = match facts.child(kind) {
+            None => {
+                return Proposal::unread(
+                    facts,
+                    Step::Removing,
+                    format!("{} {}", kind.kind(), facts.child_name(kind)),
+                );
+            }
+            Some(OwnedState::Missing | OwnedState::Foreign { .. }) => continue,
+            Some(OwnedState::Current { uid } | OwnedState::Drifted { uid, .. } | OwnedState::Damaged { uid, .. }) => {
+                uid
+            }
+        };
+        let exact = ObjectVersion::of_any_version(facts.child_name(kind), uid);
+        let because = format!("{} {} goes with the database", kind.kind(), exact.name());
+        return Proposal::act(Step::Removing, Action::DeleteChild(kind, exact), because);
+    }
+    None
 }
 
 fn finish(facts: &Facts<'_>) -> Option<Proposal> {

@@ -1,51 +1,59 @@
-//! Objects: made in the order of [`ChildKind`], put right when changed, and what is in the way of that.
+//! Objects: made in the order of [`OwnedObject`], put right when changed, and what is in the way of that.
 
 mod lease;
 mod lost;
 mod stateful_set;
 
 pub use lease::RECREATE_LEASE;
-pub(super) use lease::{EMPTIED, PUT_RIGHT, is_emptied, last_primary, may_heal, understood_by_nobody};
+pub(super) use lease::{EMPTIED, PUT_RIGHT, last_primary, may_heal, recreated, refusal_to_recreate};
 use lease::{if_not_healed, last_pod};
-pub(super) use lost::{first_lost, lost, way_back};
-use stateful_set::replicas;
-pub(super) use stateful_set::{foreign_claim, may_make_stateful_set, returning, storage_class_fault};
+pub(super) use lost::{first_lost, is_emptied, lost, understood_by_nobody, way_back};
+pub(super) use stateful_set::{
+    STORAGE_CLASS_RECHECK, foreign_claim, may_make_stateful_set, returning, storage_class_fault,
+};
+use stateful_set::{is_identity_foreign, replicas};
 
-use api::ClusteredDatabaseSpec;
-use api::spec::NetworkPolicyMode;
+use api::status::{WaitActor, WaitReason};
 
 use super::action::{Action, Apply, ApplyHow};
+use super::adoption;
 use super::decision::Step;
-use super::facts::Facts;
-use super::failure::resting;
-use super::hibernation;
-use super::observed::{ChildKind, ChildState};
-use super::rule::{Proposal, Rule};
-use super::wal;
-use crate::reconcile::Exact;
+use super::facts::{Facts, hibernation, wal};
+use super::observed::OwnedState;
+use super::owned::{OwnedObject, is_wanted};
+use super::resting::resting;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use super::wait::WaitKey;
+use crate::reconcile::ObjectVersion;
 
 /// See [`Rule::what`].
 pub const CHILDREN: Rule = Rule {
     name: "children",
     family: "drift",
-    what: "The first object, in the order of creation, that is missing or not as it should be is made or put right; while one is refused, those behind it have their turn, and so have the rules behind this one.",
-    propose: children,
-    passable: true,
+    what: "The first object, in the order of creation, that is missing or not as it should be is made or corrected.\n\
+           - While an object is refused, those behind it have their turn, and so have the rules behind this one.",
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: children,
+    on_backoff: OnBackoff::Yield,
 };
 
 /// See [`Rule::what`].
 pub const BLOCKED: Rule = Rule {
     name: "blocked",
     family: "drift",
-    what: "While an object is refused, lost, foreign or could not be read, nothing that builds on it is changed. A database that was made builds neither on its Services for clients nor on its budgets: they are tried again, and everything else goes on.",
-    propose: blocked,
-    passable: false,
+    what: "While an object is refused, lost, foreign, or could not be read, nothing that builds on it is changed.\n\
+           - A database that exists builds neither on its Services for clients nor on its budgets: they are tried again, and everything else goes on.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: blocked,
+    on_backoff: OnBackoff::Hold,
 };
 
 fn children(facts: &Facts<'_>) -> Option<Proposal> {
     let mut refused: Option<Proposal> = None;
     let mut again = None;
-    for kind in ChildKind::ALL {
+    for kind in OwnedObject::ALL {
         let Some(proposal) = child(facts, kind) else { continue };
         let Some(rest) = resting(facts, &proposal.action) else {
             return Some(proposal.looking_again_by(again));
@@ -57,62 +65,35 @@ fn children(facts: &Facts<'_>) -> Option<Proposal> {
 }
 
 /// What is waited for while this object cannot be made or put right.
-fn refused(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
+fn refused(facts: &Facts<'_>, kind: OwnedObject) -> Option<Proposal> {
     resting(facts, &child(facts, kind)?.action)
 }
 
-/// Only clients, or who drains a node, go by this object: nothing that is decided here does.
-const fn is_for_others(kind: ChildKind) -> bool {
-    match kind {
-        ChildKind::RwService
-        | ChildKind::RoService
-        | ChildKind::RService
-        | ChildKind::PodDisruptionBudget
-        | ChildKind::PrimaryBudget
-        | ChildKind::NetworkPolicy => true,
-        ChildKind::ServiceAccount
-        | ChildKind::Role
-        | ChildKind::RoleBinding
-        | ChildKind::CaSecret
-        | ChildKind::TlsSecret
-        | ChildKind::AppSecret
-        | ChildKind::HeadlessService
-        | ChildKind::EndpointSlice
-        | ChildKind::Lease
-        | ChildKind::StatefulSet => false,
-    }
-}
-
-/// Whether the spec asks for this object. One that is there and is not wanted is deleted, if it is the database's own.
-pub fn is_wanted(spec: &ClusteredDatabaseSpec, kind: ChildKind) -> bool {
-    kind != ChildKind::NetworkPolicy || spec.network_policy.mode == NetworkPolicyMode::Managed
-}
-
 /// What builds on this object has to wait for it.
-fn holds_up(facts: &Facts<'_>, kind: ChildKind) -> bool {
+fn holds_up(facts: &Facts<'_>, kind: OwnedObject) -> bool {
     if !is_wanted(facts.wanted.spec, kind) {
         return false;
     }
     let refused = refused(facts, kind).is_some();
-    let spared = is_for_others(kind) && facts.bootstrapped() && !hibernation::wanted(facts);
+    let spared = kind.owned().is_for_clients && facts.bootstrapped() && !hibernation::wanted(facts);
     // A StatefulSet that has to be made again, and could not be.
-    let stuck = kind == ChildKind::StatefulSet
-        && matches!(facts.child(kind), Some(ChildState::Drifted { immutable: true, .. }));
+    let stuck = kind == OwnedObject::StatefulSet
+        && matches!(facts.child(kind), Some(OwnedState::Drifted { immutable: true, .. }));
     if refused {
         !spared
     } else {
-        stuck || !exists(facts, kind) || lost(facts, kind)
+        stuck || !facts.exists(kind) || lost(facts, kind)
     }
 }
 
 /// Everything is there that a primary needs to hand over.
 pub(super) fn may_hand_over(facts: &Facts<'_>) -> bool {
-    ChildKind::ALL
+    OwnedObject::ALL
         .iter()
-        .all(|kind| exists(facts, *kind) || !holds_up(facts, *kind))
+        .all(|kind| facts.exists(*kind) || !holds_up(facts, *kind))
 }
 
-fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
+fn child(facts: &Facts<'_>, kind: OwnedObject) -> Option<Proposal> {
     let step = if facts.bootstrapped() {
         Step::Repair
     } else {
@@ -123,8 +104,28 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
         return unwanted(facts, kind, step);
     }
     match facts.child(kind)? {
-        ChildState::Current { .. } | ChildState::Foreign { .. } => None,
-        ChildState::Missing if may_make(facts, kind) => {
+        OwnedState::Current { .. } => None,
+        OwnedState::Foreign { left, .. } => {
+            facts.status.memo.adopted.as_ref()?;
+            let left = left.as_ref().filter(|left| adoption::takes(facts, kind, left))?;
+            let how = ApplyHow::Change(ObjectVersion::new(
+                facts.child_name(kind),
+                &left.uid,
+                &left.resource_version,
+            ));
+            let action = Action::Apply(Apply {
+                kind,
+                how,
+                replicas: None,
+                wal: None,
+            });
+            Proposal::act(
+                step,
+                action,
+                format!("{} was left by the database that is adopted", name()),
+            )
+        }
+        OwnedState::Missing if may_make(facts, kind) => {
             let action = Action::Apply(Apply {
                 kind,
                 how: ApplyHow::Make,
@@ -133,13 +134,13 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
             });
             Proposal::act(step, action, format!("{} is missing", name()))
         }
-        ChildState::Damaged {
+        OwnedState::Damaged {
             uid,
             resource_version,
             what,
             ..
         } if may_make(facts, kind) => {
-            let how = ApplyHow::Renew(Exact::new(facts.child_name(kind), uid, resource_version));
+            let how = ApplyHow::Renew(ObjectVersion::new(facts.child_name(kind), uid, resource_version));
             let action = Action::Apply(Apply {
                 kind,
                 how,
@@ -148,26 +149,26 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
             });
             Proposal::act(step, action, format!("{} {what}", name()))
         }
-        ChildState::Missing | ChildState::Damaged { .. } => None,
-        ChildState::Drifted {
+        OwnedState::Missing | OwnedState::Damaged { .. } => None,
+        OwnedState::Drifted {
             uid,
             resource_version,
             what,
             immutable,
         } => {
-            if kind == ChildKind::RoleBinding && is_identity_foreign(facts) {
+            if kind == OwnedObject::RoleBinding && is_identity_foreign(facts) {
                 return None;
             }
-            let exact = Exact::new(facts.child_name(kind), uid, resource_version);
+            let exact = ObjectVersion::new(facts.child_name(kind), uid, resource_version);
             let because = format!("{} differs in {what}", name());
-            if kind == ChildKind::StatefulSet && *immutable {
+            if kind == OwnedObject::StatefulSet && *immutable {
                 if !may_make_stateful_set(facts) {
                     return None;
                 }
                 return Proposal::act(step, Action::OrphanStatefulSet(exact), because);
             }
-            if kind == ChildKind::RoleBinding && *immutable {
-                return Proposal::act(step, Action::DeleteRoleBinding(exact), because);
+            if kind == OwnedObject::RoleBinding && *immutable {
+                return Proposal::act(step, Action::DeleteChild(kind, exact), because);
             }
             let how = ApplyHow::Change(exact);
             Proposal::act(
@@ -185,68 +186,41 @@ fn child(facts: &Facts<'_>, kind: ChildKind) -> Option<Proposal> {
 }
 
 /// Takes away the database's own object that the spec asks for no longer.
-fn unwanted(facts: &Facts<'_>, kind: ChildKind, step: Step) -> Option<Proposal> {
+fn unwanted(facts: &Facts<'_>, kind: OwnedObject, step: Step) -> Option<Proposal> {
     match facts.child(kind)? {
-        ChildState::Drifted {
+        OwnedState::Drifted {
             uid, resource_version, ..
         } => {
-            let exact = Exact::new(facts.child_name(kind), uid, resource_version);
+            let exact = ObjectVersion::new(facts.child_name(kind), uid, resource_version);
             let because = format!("{} {} is not wanted any more", kind.kind(), exact.name());
-            Proposal::act(step, Action::DeleteNetworkPolicy(exact), because)
+            Proposal::act(step, Action::DeleteChild(kind, exact), because)
         }
-        ChildState::Missing | ChildState::Foreign { .. } | ChildState::Current { .. } | ChildState::Damaged { .. } => {
+        OwnedState::Missing | OwnedState::Foreign { .. } | OwnedState::Current { .. } | OwnedState::Damaged { .. } => {
             None
         }
     }
 }
 
 /// Whether a missing object may be made.
-fn may_make(facts: &Facts<'_>, kind: ChildKind) -> bool {
+fn may_make(facts: &Facts<'_>, kind: OwnedObject) -> bool {
     if lost(facts, kind) {
-        return kind == ChildKind::Lease && facts.missing(kind) && may_heal(facts);
+        return kind == OwnedObject::Lease && facts.missing(kind) && may_heal(facts);
     }
-    match kind {
-        ChildKind::CaSecret | ChildKind::AppSecret | ChildKind::Lease => {
-            // Whether it was made before shows in what is made after it.
-            facts.child(ChildKind::StatefulSet).is_some() && facts.observed.pods.get().is_some()
-        }
-        ChildKind::TlsSecret => exists(facts, ChildKind::CaSecret),
-        ChildKind::StatefulSet => may_make_stateful_set(facts),
-        ChildKind::ServiceAccount
-        | ChildKind::Role
-        | ChildKind::HeadlessService
-        | ChildKind::RwService
-        | ChildKind::RoService
-        | ChildKind::RService
-        | ChildKind::EndpointSlice
-        | ChildKind::PodDisruptionBudget
-        | ChildKind::PrimaryBudget
-        | ChildKind::NetworkPolicy => true,
-        ChildKind::RoleBinding => !is_identity_foreign(facts),
+    if kind.owned().is_unique {
+        // Whether it was made before shows in what is made after it.
+        return facts.child(OwnedObject::StatefulSet).is_some() && facts.observed.pods.get().is_some();
     }
-}
-
-/// The agents' ServiceAccount or Role belongs to somebody else. Binding the two would give our agents foreign rights, or a
-/// foreign account ours; pods would run as that account.
-fn is_identity_foreign(facts: &Facts<'_>) -> bool {
-    [ChildKind::ServiceAccount, ChildKind::Role]
-        .into_iter()
-        .any(|kind| matches!(facts.child(kind), Some(ChildState::Foreign { .. })))
-}
-
-/// It is there, and ours.
-pub(super) fn exists(facts: &Facts<'_>, kind: ChildKind) -> bool {
-    matches!(
-        facts.child(kind),
-        Some(ChildState::Current { .. } | ChildState::Drifted { .. })
-    )
+    (kind != OwnedObject::TlsSecret || facts.exists(OwnedObject::CaSecret))
+        && (kind != OwnedObject::StatefulSet || may_make_stateful_set(facts))
+        && (kind != OwnedObject::RoleBinding || !is_identity_foreign(facts))
 }
 
 /// The first object that belongs to somebody else.
-pub(super) fn first_foreign<'a>(facts: &Facts<'a>) -> Option<(ChildKind, &'a str)> {
+pub(super) fn first_foreign<'a>(facts: &Facts<'a>) -> Option<(OwnedObject, &'a str)> {
     facts.wanted_children().find_map(|kind| match facts.child(kind)? {
-        ChildState::Foreign { why } => Some((kind, why.as_str())),
-        ChildState::Missing | ChildState::Current { .. } | ChildState::Drifted { .. } | ChildState::Damaged { .. } => {
+        OwnedState::Foreign { left: Some(left), .. } if adoption::takes(facts, kind, left) => None,
+        OwnedState::Foreign { why, .. } => Some((kind, why.as_str())),
+        OwnedState::Missing | OwnedState::Current { .. } | OwnedState::Drifted { .. } | OwnedState::Damaged { .. } => {
             None
         }
     })
@@ -258,43 +232,57 @@ fn blocked(facts: &Facts<'_>) -> Option<Proposal> {
     } else {
         Step::Objects
     };
-    let kind = ChildKind::ALL.into_iter().find(|kind| holds_up(facts, *kind))?;
+    let kind = OwnedObject::ALL.into_iter().find(|kind| holds_up(facts, *kind))?;
     if let Some(rest) = refused(facts, kind) {
         return Some(rest);
     }
     let name = format!("{} {}", kind.kind(), facts.child_name(kind));
+    let restoration = || WaitKey::child(facts, WaitReason::ObjectRestoration, kind);
     match facts.child(kind) {
         None => Proposal::unread(facts, step, name),
-        Some(ChildState::Foreign { why }) => {
+        Some(OwnedState::Foreign { why, left }) => {
             let what = format!("{name} to go away, which is {why}");
-            Proposal::wait(facts, step, what, "its owner, or whoever deletes it")
+            let key = WaitKey::child(facts, WaitReason::ForeignObjectRemoval, kind);
+            match left {
+                None => Proposal::wait(facts, step, key, what, "its owner, or whoever deletes it"),
+                Some(_) => {
+                    let who = format!("the user: {}", adoption::ways_out(facts));
+                    Some(Proposal::wait(facts, step, key, what, who)?.by(WaitActor::User))
+                }
+            }
         }
-        _ if kind == ChildKind::Lease && lost(facts, kind) && may_heal(facts) => {
+        _ if kind == OwnedObject::Lease && lost(facts, kind) && may_heal(facts) => {
             let pod = &last_pod(facts)?.name;
             let what = format!("{name} to be written again by {pod}, which serves and held it");
             let who = format!("the agent in pod {pod}; if it cannot: {}", if_not_healed(facts));
-            Proposal::wait(facts, step, what, who)
+            let key = WaitKey::child(facts, WaitReason::LeaseRewrite, kind);
+            Proposal::wait(facts, step, key, what, who)
         }
-        Some(ChildState::Damaged { what, .. }) if kind == ChildKind::Lease => {
-            Proposal::wait(facts, step, format!("{name}, which {what}"), PUT_RIGHT)
+        Some(OwnedState::Damaged { what, .. }) if kind == OwnedObject::Lease => {
+            Proposal::wait(facts, step, restoration(), format!("{name}, which {what}"), PUT_RIGHT)
         }
-        _ if kind == ChildKind::Lease && is_emptied(facts) => {
-            Proposal::wait(facts, step, format!("{name}, which is empty"), EMPTIED)
+        _ if kind == OwnedObject::Lease && is_emptied(facts) => {
+            Proposal::wait(facts, step, restoration(), format!("{name}, which is empty"), EMPTIED)
         }
-        _ if lost(facts, kind) => Proposal::wait(facts, step, format!("{name}, which is lost"), way_back(kind)),
+        _ if lost(facts, kind) => {
+            let what = format!("{name}, which is lost");
+            Proposal::wait(facts, step, restoration(), what, way_back(kind))
+        }
         _ => {
             if let Some(claim) = foreign_claim(facts, facts.wanted.replicas()) {
                 let what = format!("claim {} to go away, which was made for another database", claim.name);
                 return Proposal::wait(
                     facts,
                     step,
+                    WaitKey::claim(WaitReason::ForeignClaimRemoval, &claim.name),
                     what,
                     "the user, by deleting the claim or by using another name",
                 );
             }
             if storage_class_fault(facts).is_some() {
-                let wake = facts.now + super::failure::STORAGE_CLASS_RECHECK;
-                let proposal = Proposal::wait(facts, step, "a StorageClass", "the cluster's administrator")?;
+                let wake = facts.now + STORAGE_CLASS_RECHECK;
+                let reason = WaitReason::StorageClassCreation;
+                let proposal = Proposal::wait(facts, step, reason, "a StorageClass", "the cluster's administrator")?;
                 return Some(proposal.looking_again(wake));
             }
             Proposal::unread(facts, step, format!("what {name} needs"))

@@ -3,32 +3,47 @@
 use std::collections::BTreeSet;
 
 use api::WantedDurability;
-use api::spec::FailoverReads;
-use api::status::{DurabilityMode, DurabilityStatus};
+use api::spec::StaleReads;
+use api::status::{DurabilityMode, DurabilityStatus, WaitReason};
 
+use super::action::StatusChange;
 use super::decision::Step;
-use super::facts::{Facts, list};
-use super::hibernation;
+use super::facts::{Facts, hibernation, list};
 use super::observed::Pod;
-use super::rule::{Proposal, Rule};
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
 use crate::protocol::ASYNC_LOSS;
 use crate::timing::Timing;
+use crate::units::{Bytes, Millis};
 
 /// See [`Rule::what`].
 pub const AWAIT_DURABILITY: Rule = Rule {
     name: "await-durability",
     family: "durability",
     what: "Until commits wait for as many standbys as spec.durability asks for, no more and no less, the primary's agent is waited for.",
-    propose: await_durability,
-    passable: false,
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_durability,
+    on_backoff: OnBackoff::Hold,
 };
 
-/// What an election and a promotion take after it is certain that the primary is gone, in milliseconds.
-const PROMOTION: u64 = 2_000;
+/// What an election and a promotion take after it is certain that the primary is gone.
+const PROMOTION: Millis = Millis::seconds(2);
 
-/// What the spec asks for.
+/// What the spec asks for, or what was chosen before. If a status has lost that, the rule in force is what is left of it.
 pub(super) fn wanted(facts: &Facts<'_>) -> WantedDurability {
-    facts.wanted.spec.wanted_durability()
+    let standbys = required(facts);
+    let left = (standbys > 0).then_some(WantedDurability {
+        mode: DurabilityMode::Required,
+        standbys,
+    });
+    let chosen = facts.status.memo.durability.or(left);
+    facts.wanted.spec.wanted_durability(chosen)
+}
+
+/// What is to be on record of it and is not.
+pub(super) fn unrecorded(facts: &Facts<'_>) -> Option<StatusChange> {
+    let wanted = wanted(facts);
+    (facts.status.memo.durability != Some(wanted)).then_some(StatusChange::RecordDurability(wanted))
 }
 
 /// How many standbys a commit waits for now, by the rule on record.
@@ -71,6 +86,7 @@ fn await_durability(facts: &Facts<'_>) -> Option<Proposal> {
     Proposal::wait(
         facts,
         Step::Settings,
+        WaitReason::DurabilityInForce,
         what,
         format!("the agent in pod {}", primary.name),
     )
@@ -102,10 +118,11 @@ pub(super) fn before_scale_down(facts: &Facts<'_>, replicas: u32) -> Option<Prop
         "the agent in pod {}, once enough of the standbys that stay have caught up",
         primary.name
     );
-    Proposal::wait(facts, Step::Scaling, what, who)
+    Proposal::wait(facts, Step::Scaling, WaitReason::DurabilityForScaleDown, what, who)
 }
 
-fn standbys(number: usize) -> String {
+/// How many, in words.
+pub(super) fn standbys(number: usize) -> String {
     match number {
         0 => "no standby".to_owned(),
         1 => "1 standby".to_owned(),
@@ -121,10 +138,14 @@ pub(super) fn describe(facts: &Facts<'_>) -> DurabilityStatus {
         (_, DurabilityMode::Preferred) => DurabilityMode::Preferred,
         (_, DurabilityMode::Async | DurabilityMode::Required) => DurabilityMode::Required,
     };
+    let (recovery_bound, recovery) = recovery(facts, required);
     DurabilityStatus {
         mode,
+        synchronous_standbys: u32::try_from(required).unwrap_or(u32::MAX),
+        max_loss_bytes: max_loss(facts, required).map(|loss| loss.0),
+        expected_recovery_milliseconds: recovery.map(|recovery| recovery.0),
         loss_bound: loss_bound(facts, required),
-        recovery_bound: recovery_bound(facts, required),
+        recovery_bound,
     }
 }
 
@@ -154,10 +175,20 @@ fn loss_bound(facts: &Facts<'_>, required: usize) -> String {
         0 => format!(
             "the last commits, as far as no standby has received them when the primary is lost; more than {} MiB only if the user \
              accepts it{short}",
-            ASYNC_LOSS >> 20
+            ASYNC_LOSS.in_mib()
         ),
         1 => format!("none by any single failure{short}"),
         several => format!("none by any {several} failures at once{short}"),
+    }
+}
+
+/// As [`loss_bound`] says it. Without standbys everything can be lost, and a session that waits for less than a standby's disk
+/// sets no bound.
+fn max_loss(facts: &Facts<'_>, required: usize) -> Option<Bytes> {
+    match required {
+        _ if is_put_down(facts) => Some(Bytes::ZERO),
+        0 => Some(ASYNC_LOSS).filter(|_| !alone(facts)),
+        _ => Some(Bytes::ZERO).filter(|_| unwaiting(facts).is_none()),
     }
 }
 
@@ -171,39 +202,47 @@ fn unwaiting<'a>(facts: &Facts<'a>) -> Option<&'a str> {
     (!waits.iter().any(|waits| value.trim().eq_ignore_ascii_case(waits))).then_some(value.as_str())
 }
 
-fn recovery_bound(facts: &Facts<'_>, required: usize) -> String {
-    if is_put_down(facts) {
-        return "nothing is served until spec.hibernated is false".to_owned();
-    }
-    if alone(facts) {
-        return "until the pod runs again on its volume".to_owned();
+/// How long writes stop when the primary is lost, in words and as a time.
+fn recovery(facts: &Facts<'_>, required: usize) -> (String, Option<Millis>) {
+    let unknown = if is_put_down(facts) {
+        Some("nothing is served until spec.hibernated is false")
+    } else if alone(facts) {
+        Some("until the pod runs again on its volume")
+    } else if facts.bootstrapped() && facts.primary().is_none() {
+        Some("no primary serves: status.waiting says what its election waits for")
+    } else {
+        None
+    };
+    if let Some(unknown) = unknown {
+        return (unknown.to_owned(), None);
     }
     let timing = Timing::of(&facts.wanted.spec.failover).unwrap_or(Timing::DEFAULT);
-    let strict = facts.wanted.spec.failover.reads == FailoverReads::Strict;
+    let strict = facts.wanted.spec.failover.stale_reads == StaleReads::Forbid;
     let (certain, why) = if required == 0 {
         (
             timing.lease,
             "until its lease has run out, since commits wait for no standby",
         )
     } else if strict {
-        (timing.lease, "until its lease has run out, by spec.failover.reads")
+        (timing.lease, "until its lease has run out, by spec.failover.staleReads")
     } else {
         (timing.suspect(), "of silence")
     };
-    format!(
+    let words = format!(
         "about {} s after the primary is lost: {} s {why}, then an election and a promotion",
         seconds(certain + PROMOTION),
         seconds(certain)
-    )
+    );
+    (words, Some(certain + PROMOTION))
 }
 
 fn alone(facts: &Facts<'_>) -> bool {
     facts.wanted.replicas() == 1 && facts.expected() <= 1
 }
 
-/// Milliseconds as seconds: `3`, `1.5`.
-fn seconds(milliseconds: u64) -> String {
-    let tenths = milliseconds.div_ceil(100);
+/// A time in seconds: `3`, `1.5`.
+fn seconds(time: Millis) -> String {
+    let tenths = time.0.div_ceil(100);
     match tenths % 10 {
         0 => (tenths / 10).to_string(),
         tenth => format!("{}.{tenth}", tenths / 10),

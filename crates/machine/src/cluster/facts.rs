@@ -1,15 +1,29 @@
 //! What follows from one observation, found once for all rules. Borrows; makes nothing.
+//!
+//! The files below this one say what several families of rules ask about the same thing; none of them knows a rule.
+
+pub(super) mod fenced;
+pub(super) mod hibernation;
+pub(super) mod late;
+pub(super) mod request;
+pub(super) mod resize;
+pub(super) mod restarts;
+pub(super) mod rollout;
+pub(super) mod switchover;
+pub(super) mod volumes;
+pub(super) mod wal;
 
 use api::ClusteredDatabaseStatus;
 use api::names::WAL_VOLUME;
-use api::status::MemberStatus;
+use api::status::{LateObject, MemberStatus, WaitReason};
 use chrono::{DateTime, Utc};
 
-use super::drift::is_wanted;
-use super::observed::{ChildKind, ChildState, Claim, Known, Observed, Pod, StorageClass, Volume};
-use super::volumes;
+use super::observed::{Claim, Known, Observed, OwnedState, Pod, StorageClass, Target, Volume};
+use super::owned::{OwnedObject, is_wanted};
+use super::wait::WaitKey;
 use super::wanted::Wanted;
-use crate::protocol::{HolderRecord, LeaseRecord, MemberReport, MemberState};
+use crate::protocol::{HolderRecord, LeaseRecord, MemberId, MemberReport, MemberState};
+use crate::reconcile::ObjectVersion;
 
 /// The input of a decision, and what every rule asks about it.
 #[derive(Clone, Copy)]
@@ -36,6 +50,12 @@ impl<'a> Facts<'a> {
     ) -> Self {
         let lease = observed.lease.get().and_then(Option::as_ref);
         let lease = lease.filter(|lease| status.system_identifier.is_none() || !lease.is_empty());
+        // Somebody else's says nothing of this database.
+        let is_foreign = matches!(
+            observed.children[OwnedObject::Lease].get(),
+            Some(OwnedState::Foreign { .. })
+        );
+        let lease = lease.filter(|_| !is_foreign);
         Self {
             wanted,
             observed,
@@ -91,17 +111,25 @@ impl<'a> Facts<'a> {
     }
 
     /// Where an object stands, if that is known.
-    pub fn child(&self, kind: ChildKind) -> Option<&'a ChildState> {
+    pub fn child(&self, kind: OwnedObject) -> Option<&'a OwnedState> {
         self.observed.children[kind].get()
     }
 
+    /// It is there, and ours.
+    pub fn exists(&self, kind: OwnedObject) -> bool {
+        matches!(
+            self.child(kind),
+            Some(OwnedState::Current { .. } | OwnedState::Drifted { .. })
+        )
+    }
+
     /// Whether an object is known to be missing.
-    pub fn missing(&self, kind: ChildKind) -> bool {
-        self.child(kind) == Some(&ChildState::Missing)
+    pub fn missing(&self, kind: OwnedObject) -> bool {
+        self.child(kind) == Some(&OwnedState::Missing)
     }
 
     /// An object's name.
-    pub fn child_name(&self, kind: ChildKind) -> String {
+    pub fn child_name(&self, kind: OwnedObject) -> String {
         format!("{}{}", self.wanted.name, kind.suffix())
     }
 
@@ -145,6 +173,12 @@ impl<'a> Facts<'a> {
         self.status.system_identifier.is_some() || self.lease.is_some_and(|lease| lease.system_id.is_some())
     }
 
+    /// The first primary has served: it does, or an epoch after the first has begun.
+    pub fn has_served(&self) -> bool {
+        let serves = |lease: &LeaseRecord| lease.epoch.0 > 1 || lease.holder.as_ref().is_some_and(|it| it.serving);
+        self.lease.is_some_and(serves)
+    }
+
     /// This pod serves in its role. A member that has fallen silent may do anything; other faults are told by members
     /// that may well serve (crashes before, a task that failed).
     pub fn serves(&self, pod: &Pod) -> bool {
@@ -173,14 +207,6 @@ impl<'a> Facts<'a> {
         !unschedulable.is_some_and(|nodes| node.is_some_and(|node| nodes.contains(node)))
     }
 
-    /// This pod is as the wanted template says: made from it, or brought there in place; and no volume of it waits for another.
-    pub fn current_revision(&self, pod: &Pod) -> bool {
-        pod.revision.as_deref() == Some(self.wanted.revision)
-            && pod.resizing.is_none()
-            && self.has_wal_volume(pod)
-            && volumes::awaits_new_pod(self, pod).is_none()
-    }
-
     /// This pod has a WAL volume if the spec asks for one, and it is its own.
     pub fn has_wal_volume(&self, pod: &Pod) -> bool {
         let named = |claim: &str| {
@@ -192,13 +218,24 @@ impl<'a> Facts<'a> {
         self.wanted.spec.storage.wal.is_none() || pod.wal_claim.as_deref().and_then(named) == Some(true)
     }
 
-    /// Since when `what` has been waited for.
-    pub fn waiting_since(&self, what: &str) -> DateTime<Utc> {
-        self.status
-            .waiting
-            .as_ref()
-            .filter(|waiting| waiting.what == what)
-            .map_or(self.now, |waiting| waiting.since)
+    /// Since when this has been waited for: by the wait in the status, or as one of several late objects.
+    pub fn waiting_since(&self, key: &WaitKey) -> DateTime<Utc> {
+        let late = self.status.memo.late.iter();
+        let mut late = late.filter(|late| late.reason == key.reason && Some(&late.object) == key.object.as_ref());
+        let waiting = self.status.waiting.as_ref();
+        let waiting = waiting.filter(|waiting| waiting.reason == Some(key.reason) && waiting.object == key.object);
+        let since = late.next().map(|late| late.since);
+        since.or(waiting.map(|waiting| waiting.since)).unwrap_or(self.now)
+    }
+
+    /// These objects, each with the time since when it has been waited for.
+    pub(super) fn late(&self, keys: impl Iterator<Item = WaitKey>) -> Vec<LateObject> {
+        let late = keys.filter_map(|key| {
+            let since = self.waiting_since(&key);
+            let (reason, object) = (key.reason, key.object?);
+            Some(LateObject { reason, object, since })
+        });
+        late.collect()
     }
 
     /// How many instances there are to be by the StatefulSet as it is now; as many as wanted while there is none.
@@ -238,23 +275,23 @@ impl<'a> Facts<'a> {
     }
 
     /// The kinds of the objects that the spec asks for.
-    pub fn wanted_children(&self) -> impl Iterator<Item = ChildKind> {
+    pub fn wanted_children(&self) -> impl Iterator<Item = OwnedObject> {
         let spec = self.wanted.spec;
-        ChildKind::ALL.into_iter().filter(move |kind| is_wanted(spec, *kind))
+        OwnedObject::ALL.into_iter().filter(move |kind| is_wanted(spec, *kind))
     }
 
     /// Each object is as it should be: one that the spec does not ask for is gone, or somebody else's.
     pub fn children_are_current(&self) -> bool {
-        ChildKind::ALL
+        OwnedObject::ALL
             .into_iter()
             .all(|kind| match (is_wanted(self.wanted.spec, kind), self.child(kind)) {
-                (true, state) => matches!(state, Some(ChildState::Current { .. })),
-                (false, state) => !matches!(state, Some(ChildState::Drifted { .. })),
+                (true, state) => matches!(state, Some(OwnedState::Current { .. })),
+                (false, state) => !matches!(state, Some(OwnedState::Drifted { .. })),
             })
     }
 
     /// UID under which an object was recorded as made.
-    pub fn recorded_uid(&self, kind: ChildKind) -> Option<&'a str> {
+    pub fn recorded_uid(&self, kind: OwnedObject) -> Option<&'a str> {
         let made = self.status.memo.made.iter();
         made.into_iter()
             .find(|(name, _)| name.strip_prefix(self.wanted.name) == Some(kind.suffix()))
@@ -272,14 +309,64 @@ impl<'a> Facts<'a> {
     }
 }
 
+impl WaitKey {
+    /// About one of the database's objects.
+    pub fn child(facts: &Facts<'_>, reason: WaitReason, kind: OwnedObject) -> Self {
+        Self::of(reason, kind.kind(), &facts.child_name(kind))
+    }
+
+    /// About what an action is done to.
+    pub fn target(facts: &Facts<'_>, reason: WaitReason, target: &Target) -> Self {
+        match target {
+            Target::Resource | Target::Status => Self::of(reason, "cdb", facts.wanted.name),
+            Target::Child(kind) => Self::child(facts, reason, *kind),
+            Target::Pod(name) | Target::Resize(name) | Target::Certificate(name) => Self::pod(reason, name),
+            Target::Claim(name) => Self::claim(reason, name),
+            Target::Backup(name) => Self::of(reason, "dbb", name),
+        }
+    }
+}
+
+/// A pod at the version that was seen.
+pub(super) fn exact(pod: &Pod) -> ObjectVersion {
+    ObjectVersion::new(&pod.name, &pod.uid, &pod.resource_version)
+}
+
+/// A claim at the version that was seen.
+pub(super) fn exact_claim(claim: &Claim) -> ObjectVersion {
+    ObjectVersion::new(&claim.name, &claim.uid, &claim.resource_version)
+}
+
+/// Whether this identity was made by the pod with `ordinal` on the claim `claim_uid` (see [`MemberId::new`]).
+pub(super) fn made_on(member: &MemberId, ordinal: u32, claim_uid: &str) -> bool {
+    let mut parts = member.as_str().split('_').skip(1);
+    let same_ordinal = parts.next().and_then(|text| text.parse().ok()) == Some(ordinal);
+    let digits = claim_uid
+        .bytes()
+        .filter(u8::is_ascii_hexdigit)
+        .take(8)
+        .map(|byte| byte.to_ascii_lowercase());
+    same_ordinal && parts.next().is_some_and(|claim| claim.bytes().eq(digits))
+}
+
 /// Names in a sentence: `a, b`.
 pub(super) fn list<'n>(names: impl Iterator<Item = &'n str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
+/// So much of the API server's words, or a webhook's, stands in a condition, in characters: what was wrong stands first.
+const WORDS: usize = 300;
+
+pub(super) fn shortened(message: &str) -> String {
+    match message.char_indices().nth(WORDS) {
+        Some((end, _)) => format!("{}…", &message[..end]),
+        None => message.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::testing::Scene;
+    use super::super::model::Scene;
     use super::*;
 
     #[test]
@@ -296,7 +383,7 @@ mod tests {
             |observed| observed.pods = Known::Unknown,
             |observed| observed.claims = Known::Unknown,
             |observed| observed.lease = Known::Unknown,
-            |observed| observed.children[ChildKind::Role] = Known::Unknown,
+            |observed| observed.children[OwnedObject::Role] = Known::Unknown,
         ];
         assert!(Scene::ready(3).with_facts(|facts| facts.all_known()));
         for (index, unread) in unread.into_iter().enumerate() {

@@ -3,29 +3,32 @@
 use std::collections::BTreeSet;
 
 use api::Phase;
-use api::names::ANNOTATION_ACCEPT_LOSS;
+use api::status::WaitReason;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::Action;
-use super::creation::{does_not_run, pending, remover, troubles, unmade};
+use super::creation::{pending, remover, troubles};
 use super::decision::Step;
-use super::facts::{Facts, list};
-use super::fenced;
-use super::hibernation;
+use super::facts::late::unmade;
+use super::facts::{Facts, fenced, hibernation, list};
 use super::observed::{Known, Pod};
+use super::owned::OwnedObject;
 use super::room;
-use super::rule::{Proposal, Rule};
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
 use super::transitions::may_follow;
-use crate::protocol::{ASYNC_LOSS, LeaseRecord, MemberId, Position, accepted_loss};
+use super::wait::WaitKey;
+use crate::protocol::{ASYNC_LOSS, LeaseRecord, MemberId, Position};
 use crate::timing::Timing;
 
 /// See [`Rule::what`].
 pub const AWAIT_PRIMARY: Rule = Rule {
     name: "await-primary",
     family: "failover",
-    what: "While no holder of the Lease serves, everything waits for the agents to elect one or to bring it back; where each member's WAL ends and who can end the wait is said.",
-    propose: await_primary,
-    passable: false,
+    what: "While no lease holder serves, everything waits for the agents to elect one or to bring it back; the status shows where each member's WAL ends.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_primary,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// Beside the lease's time: an election, a promotion, and the replay of what a standby had not replayed.
@@ -92,34 +95,40 @@ fn await_primary(facts: &Facts<'_>) -> Option<Proposal> {
     };
     let name = facts.wanted.name;
     let Some(lease) = lease.as_ref().filter(|_| facts.lease.is_some()) else {
-        return Proposal::wait(facts, Step::Primary, format!("Lease {name}"), "the user");
+        let key = WaitKey::child(facts, WaitReason::ObjectRestoration, OwnedObject::Lease);
+        return Proposal::wait(facts, Step::Primary, key, format!("Lease {name}"), "the user");
     };
     if let Some(full) = room::which(facts).filter(|_| room::is_awaited(facts)) {
         let what = format!("room on volumes ({full}), and then {}", what(facts, lease));
-        return bounded(facts, Proposal::wait(facts, Step::Primary, what, room::who(facts))?);
+        let (actor, who) = room::way_out(facts);
+        let wait = Proposal::wait(facts, Step::Primary, WaitReason::VolumeRoom, what, who)?;
+        return bounded(facts, wait.by(actor));
     }
     if facts.expected() > 1 {
-        return bounded(
-            facts,
-            Proposal::wait(facts, Step::Primary, what(facts, lease), who(facts, lease))?,
-        );
+        let (what, who) = (what(facts, lease), who(facts, lease));
+        let wait = Proposal::wait(facts, Step::Primary, WaitReason::PrimaryElection, what, who)?;
+        return bounded(facts, wait);
     }
     let Some(last) = last(lease) else {
         let what = format!("somebody to take Lease {name}");
-        return Proposal::wait(facts, Step::Primary, what, "the agents");
+        return Proposal::wait(facts, Step::Primary, WaitReason::PrimaryElection, what, "the agents");
     };
     match pod_of(facts, last) {
-        Some(pod) if does_not_run(pod) => pending(facts, Step::Primary, pod),
+        Some(pod) if pod.does_not_run() => pending(facts, Step::Primary, pod),
         Some(pod) => {
             let what = format!("the primary {} to serve", pod.name);
-            Proposal::wait(facts, Step::Primary, what, format!("the agent in pod {}", pod.name))
+            let key = WaitKey::pod(WaitReason::PrimaryStart, &pod.name);
+            let who = format!("the agent in pod {}", pod.name);
+            Proposal::wait(facts, Step::Primary, key, what, who)
         }
         None => {
             let what = format!("the pod of the member {last}, which held the Lease last");
             let leaving = last.ordinal().and_then(|ordinal| facts.pod(ordinal));
-            let maker = || unmade(facts).map_or_else(|| "the StatefulSet controller".to_owned(), |(_, who)| who);
+            let maker = || unmade(facts).map_or_else(|| "the StatefulSet controller".to_owned(), |lack| lack.who);
+            let reason = leaving.map_or(WaitReason::PodCreation, |_| WaitReason::PodRemoval);
             let who = leaving.map_or_else(maker, remover);
-            Proposal::wait(facts, Step::Primary, what, who)
+            let key = WaitKey::pod(reason, &pod_name(facts, last));
+            Proposal::wait(facts, Step::Primary, key, what, who)
         }
     }
 }
@@ -137,7 +146,7 @@ fn bounded(facts: &Facts<'_>, mut proposal: Proposal) -> Option<Proposal> {
         return Some(proposal);
     };
     let timing = Timing::of(&facts.wanted.spec.failover).unwrap_or(Timing::DEFAULT);
-    let lease = TimeDelta::milliseconds(i64::try_from(timing.lease).unwrap_or(i64::MAX));
+    let lease = TimeDelta::milliseconds(i64::try_from(timing.lease.0).unwrap_or(i64::MAX));
     let counted = began + lease + ELECTION;
     // The phase may have begun after the wait: whoever was to leave has become lost.
     let deadline = told(facts).map_or(counted, |told| told.min(counted));
@@ -287,7 +296,7 @@ fn by_the_clock(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
     match others.map(|(_, position)| lease.lacks(*position)).min() {
         Some(lacks) if lacks > ASYNC_LOSS => format!(
             "a member with the WAL of the last primary; the others lack more than {} MiB of it, which is not given up unasked. {}",
-            ASYNC_LOSS >> 20,
+            ASYNC_LOSS.in_mib(),
             acceptance(facts, lease)
         ),
         _ => "an agent with the data, once the Lease is released or has run out".to_owned(),
@@ -296,20 +305,15 @@ fn by_the_clock(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
 
 /// How the user can go on without those that are missing.
 fn acceptance(facts: &Facts<'_>, lease: &LeaseRecord) -> String {
-    let (name, uid, epoch) = (facts.wanted.name, facts.wanted.uid, lease.epoch);
-    let said = facts.wanted.accept_loss;
-    if said.and_then(|said| accepted_loss(said, uid)) == Some(epoch) {
+    let (name, epoch) = (facts.wanted.name, lease.epoch.0);
+    if facts.status.intent.accept_loss == Some(epoch) {
         return "The loss of what only they have is accepted: the others go on without them, once the last holder's \
                 lease has run out"
             .to_owned();
     }
-    let stale = said.map_or_else(String::new, |said| {
-        format!("The annotation {ANNOTATION_ACCEPT_LOSS} says {said}, which is not of this resource and epoch. ")
-    });
     format!(
-        "{stale}If they are lost for good and the last primary's node is off, the commits that only they have can be \
-         given up: kubectl annotate clustereddatabase {name} --overwrite {ANNOTATION_ACCEPT_LOSS}={uid}/{}",
-        epoch.0
+        "If they are lost for good and the last primary's node is off, the commits that only they have can be given up: \
+         kubectl cdb accept-loss {name} {epoch}"
     )
 }
 

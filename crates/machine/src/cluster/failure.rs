@@ -1,32 +1,32 @@
-//! Faults that do not go away by waiting, each found in what is observed: when its cause goes, so does it. And the rest
-//! after an action that failed.
+//! Faults that do not go away by waiting, each found in what is observed: when its cause goes, so does it.
 
-use api::status::FailureReason;
+use api::status::{FailureReason, WaitReason};
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::action::{Action, ApplyHow};
+use super::adoption;
 use super::decision::{Failure, Step};
 use super::drift;
-use super::facts::Facts;
-use super::observed::{ChildKind, ChildState, Fault, Pod, StorageClass, Target, Volume};
-use super::rule::{Proposal, Rule};
-use super::volumes;
+use super::facts::{Facts, request};
+use super::observed::{OwnedState, Pod, StorageClass, Target, Volume};
+use super::owned::OwnedObject;
+use super::resting::describe;
+
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
 use crate::reconcile::FaultKind;
-use crate::reconcile::retry_at;
 
 /// See [`Rule::what`].
 pub const INVALID_SPEC: Rule = Rule {
     name: "invalid-spec",
     family: "failure",
     what: "A spec that breaks a rule changes nothing; a database that runs goes on as it is.",
-    propose: invalid_spec,
-    passable: false,
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: invalid_spec,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// An image may be pushed, or a registry come back, this long after the first failed pull.
 pub const IMAGE_PATIENCE: TimeDelta = TimeDelta::minutes(2);
-/// A missing StorageClass is looked for again after this long: it brings no event of ours.
-pub const STORAGE_CLASS_RECHECK: TimeDelta = TimeDelta::seconds(15);
 
 fn invalid_spec(facts: &Facts<'_>) -> Option<Proposal> {
     let why = facts.wanted.invalid?;
@@ -38,6 +38,7 @@ fn invalid_spec(facts: &Facts<'_>) -> Option<Proposal> {
     Proposal::wait(
         facts,
         step,
+        WaitReason::SpecCorrection,
         format!("a valid spec: {why}"),
         "the user, by changing the spec",
     )
@@ -46,6 +47,7 @@ fn invalid_spec(facts: &Facts<'_>) -> Option<Proposal> {
 /// Why the database cannot go on, if it cannot.
 pub fn failure(facts: &Facts<'_>) -> Option<Failure> {
     invalid(facts)
+        .or_else(|| failed(FailureReason::NothingToAdopt, adoption::refusal(facts)?))
         .or_else(|| foreign(facts))
         .or_else(|| lost(facts))
         .or_else(|| storage_class(facts))
@@ -68,13 +70,17 @@ fn invalid(facts: &Facts<'_>) -> Option<Failure> {
 fn foreign(facts: &Facts<'_>) -> Option<Failure> {
     if let Some((kind, why)) = drift::first_foreign(facts) {
         let name = facts.child_name(kind);
-        let message = format!(
-            "{} {name} is {why}: delete or rename it, or use another name",
-            kind.kind()
-        );
+        let way_out = match facts.child(kind) {
+            Some(OwnedState::Foreign { left: Some(_), .. }) => adoption::ways_out(facts),
+            _ => "delete or rename it, or use another name".to_owned(),
+        };
+        let message = format!("{} {name} is {why}: {way_out}", kind.kind());
         return failed(FailureReason::ForeignObject, message);
     }
     let claim = drift::foreign_claim(facts, facts.wanted.replicas())?;
+    if adoption::takes_claim(facts, claim.cluster_uid.as_deref()) {
+        return None;
+    }
     let of = claim.cluster_uid.as_deref().unwrap_or("unknown");
     let message = format!(
         "claim {} holds the data of another database (UID {of}): delete the claim, or use another name",
@@ -85,13 +91,13 @@ fn foreign(facts: &Facts<'_>) -> Option<Failure> {
 
 fn lost(facts: &Facts<'_>) -> Option<Failure> {
     let kind = drift::first_lost(facts)?;
-    if kind == ChildKind::Lease && drift::may_heal(facts) {
+    if kind == OwnedObject::Lease && drift::may_heal(facts) {
         return None;
     }
     let name = facts.child_name(kind);
-    let message = if kind == ChildKind::Lease {
+    let message = if kind == OwnedObject::Lease {
         lost_lease(facts, &name)?
-    } else if let Some(ChildState::Damaged { what, .. }) = facts.child(kind) {
+    } else if let Some(OwnedState::Damaged { what, .. }) = facts.child(kind) {
         format!(
             "Secret {name} {what}, and is not given other content: restore it from a copy, or delete it and restore it"
         )
@@ -112,7 +118,12 @@ fn lost_lease(facts: &Facts<'_>, name: &str) -> Option<String> {
             "Lease {name} {what}, so that nobody may be primary; it is ended by {}",
             drift::PUT_RIGHT
         )
-    } else if facts.wanted.recreate_lease == Some(facts.wanted.uid) {
+    } else if facts.status.memo.adopted.is_some() && !facts.bootstrapped() {
+        format!(
+            "Lease {name} of the deleted database is gone, without which nobody can tell which volume has everything: restore it from \
+             a copy, with its labels, or delete this ClusteredDatabase"
+        )
+    } else if request::asks_for_a_lease(facts) {
         drift::last_primary(facts).is_none().then(|| {
             format!("Lease {name} is lost, and who held it last is not on record: it cannot be made again safely")
         })?
@@ -124,9 +135,8 @@ fn lost_lease(facts: &Facts<'_>, name: &str) -> Option<String> {
     } else {
         format!(
             "Lease {name} is lost: nobody knows who may be primary. If no other member can have been promoted since, \
-             annotate this resource with {}={}",
-            api::names::ANNOTATION_RECREATE_LEASE,
-            facts.wanted.uid
+             kubectl cdb recreate-lease {}",
+            facts.wanted.name
         )
     };
     Some(message)
@@ -173,50 +183,20 @@ fn refused(facts: &Facts<'_>) -> Option<Failure> {
         })
 }
 
-/// An object that cannot be made or changed, though everything that does not build on it goes on: what is passed over would be
-/// said nowhere else. What may go away by itself is told from the second time on, and a pod or a claim only while a rule that
-/// may be passed over still wants to change it.
-pub(super) fn passed_over(facts: &Facts<'_>) -> Option<String> {
-    let wanted: Vec<Target> = super::RULES
-        .iter()
-        .filter(|rule| rule.passable && !facts.observed.faults.is_empty())
-        .filter_map(|rule| (rule.propose)(facts)?.action.target())
-        .collect();
-    let mut faults = facts.observed.faults.iter();
-    let fault = faults.find(|fault| {
-        let lasts = match fault.kind {
-            FaultKind::Quota | FaultKind::Forbidden | FaultKind::Invalid => true,
-            FaultKind::Conflict | FaultKind::Transient => fault.attempts > 1,
-        };
-        let missing = matches!(fault.target, Target::Child(_)) && !is_over(facts, &fault.target);
-        lasts && (missing || wanted.contains(&fault.target))
-    })?;
-    let object = describe(facts, &fault.target);
-    Some(format!(
-        "{object} cannot be made or changed: {}",
-        shortened(&fault.message)
-    ))
-}
-
-/// So much of the API server's words, or a webhook's, stands in a condition, in characters: what was wrong stands first.
-const WORDS: usize = 300;
-
-pub(super) fn shortened(message: &str) -> String {
-    match message.char_indices().nth(WORDS) {
-        Some((end, _)) => format!("{}…", &message[..end]),
-        None => message.to_owned(),
-    }
-}
-
 /// What was refused has come about, or is not wanted any more.
-fn is_over(facts: &Facts<'_>, target: &Target) -> bool {
+pub(super) fn is_over(facts: &Facts<'_>, target: &Target) -> bool {
     match target {
-        Target::Child(kind) => matches!(facts.child(*kind), Some(ChildState::Current { .. })),
+        Target::Child(kind) => matches!(facts.child(*kind), Some(OwnedState::Current { .. })),
         Target::Resize(name) => {
             let mut pods = facts.pods().iter();
             pods.all(|pod| pod.name != *name || facts.current_revision(pod))
         }
-        Target::Resource | Target::Status | Target::Pod(_) | Target::Claim(_) | Target::Certificate(_) => false,
+        Target::Resource
+        | Target::Status
+        | Target::Pod(_)
+        | Target::Claim(_)
+        | Target::Certificate(_)
+        | Target::Backup(_) => false,
     }
 }
 
@@ -261,77 +241,6 @@ fn bootstrap(facts: &Facts<'_>) -> Option<Failure> {
         FailureReason::BootstrapFailed,
         format!("{} could not make the first database: {error}", pod.name),
     )
-}
-
-/// The rest after a failure of `action`, while it lasts.
-pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
-    if facts.observed.faults.is_empty() {
-        return None;
-    }
-    let target = action.target()?;
-    let (fault, again) = rest_of(facts, &target)?;
-    let doing = match action {
-        Action::Apply(apply) if apply.how == ApplyHow::Make => "making",
-        Action::MakeWalClaim { .. } | Action::RecreateLease { .. } => "making",
-        Action::DeleteStatefulSet(_)
-        | Action::DeleteRoleBinding(_)
-        | Action::DeleteNetworkPolicy(_)
-        | Action::DeleteClaim(_)
-        | Action::OrphanStatefulSet(_)
-        | Action::ReplacePod(_) => "deleting",
-        Action::Wait(_)
-        | Action::AddFinalizer(_)
-        | Action::RemoveFinalizer(_)
-        | Action::Apply(_)
-        | Action::WriteStatus(_)
-        | Action::LabelPod { .. }
-        | Action::MarkPod { .. }
-        | Action::ResizePod(_)
-        | Action::ResizeClaim { .. } => "changing",
-    };
-    let what = format!("{doing} {} to succeed: {}", describe(facts, &target), fault.message);
-    let who = match fault.kind {
-        FaultKind::Quota => "whoever can raise the quota (it is tried again)",
-        FaultKind::Forbidden => "whoever can grant the operator what it needs (it is tried again)",
-        FaultKind::Invalid => "the user, by changing the spec",
-        FaultKind::Conflict | FaultKind::Transient => "the API server (it is tried again)",
-    };
-    let way_back = matches!(action, Action::ResizeClaim { .. }).then(|| volumes::way_back(facts));
-    let who = format!("{who}{}", way_back.unwrap_or_default());
-    // The next try is no deadline: it would be another one after every try.
-    Some(Proposal::wait(facts, step_of(facts), what, who)?.looking_again(again))
-}
-
-/// What was done to `target` has failed, and is not tried again yet.
-pub(super) fn rests(facts: &Facts<'_>, target: &Target) -> bool {
-    rest_of(facts, target).is_some()
-}
-
-/// The failure of what was done to `target`, and when that is tried again, if it is not yet.
-pub(super) fn rest_of<'a>(facts: &Facts<'a>, target: &Target) -> Option<(&'a Fault, DateTime<Utc>)> {
-    let fault = facts.observed.faults.iter().find(|fault| fault.target == *target)?;
-    let again = retry_at(fault);
-    (facts.now < again).then_some((fault, again))
-}
-
-fn step_of(facts: &Facts<'_>) -> Step {
-    match (facts.wanted.deleting, facts.bootstrapped()) {
-        (true, _) => Step::Removing,
-        (false, true) => Step::Repair,
-        (false, false) => Step::Objects,
-    }
-}
-
-fn describe(facts: &Facts<'_>, target: &Target) -> String {
-    match target {
-        Target::Resource => format!("ClusteredDatabase {}", facts.wanted.name),
-        Target::Status => format!("the status of ClusteredDatabase {}", facts.wanted.name),
-        Target::Child(kind) => format!("{} {}", kind.kind(), facts.child_name(*kind)),
-        Target::Pod(name) => format!("pod {name}"),
-        Target::Claim(name) => format!("claim {name}"),
-        Target::Resize(name) => format!("cpu and memory of pod {name}"),
-        Target::Certificate(pod) => format!("the certificate of {pod}"),
-    }
 }
 
 #[cfg(test)]

@@ -1,11 +1,14 @@
 //! `spec.fenced`: instances whose PostgreSQL the user has stopped, to look at what is on their volumes. Their agents stop
 //! it, and a primary hands over; here they are left alone, and it is said who they are and who can end it.
 
+use api::status::WaitReason;
+
 use super::decision::Step;
+use super::facts::fenced::{all, any, is_fenced};
 use super::facts::{Facts, list};
 use super::observed::Pod;
-use super::rule::{Proposal, Rule};
-use super::wal;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use super::wait::WaitKey;
 use crate::protocol::{MemberReport, MemberState};
 
 /// See [`Rule::what`].
@@ -13,39 +16,22 @@ pub const ALL_FENCED: Rule = Rule {
     name: "all-fenced",
     family: "fenced",
     what: "While spec.fenced names all instances, or the one that is to make the first database, nothing can go on, and only the user can end that.",
-    propose: all_fenced,
-    passable: false,
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: all_fenced,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
 pub const AWAIT_FENCED: Rule = Rule {
     name: "await-fenced",
     family: "fenced",
-    what: "While spec.fenced names an instance and all others serve, that is said: first that it was asked to stop, and from its agent's word that it has, that it is fenced, as long as the user likes.",
-    propose: await_fenced,
-    passable: false,
+    what: "While spec.fenced names an instance and all others serve, the status says so: first that it was asked to stop, then that it has stopped.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_fenced,
+    on_backoff: OnBackoff::Hold,
 };
-
-/// The user has fenced the instance in this pod.
-pub(super) fn is_fenced(facts: &Facts<'_>, pod: &str) -> bool {
-    facts.wanted.spec.fenced.iter().any(|fenced| fenced == pod)
-}
-
-/// There may be something to look at in this pod, and the user wants to: it stays as it is.
-pub(super) fn is_kept(facts: &Facts<'_>, pod: &Pod) -> bool {
-    let may_run = !pod.never_ran() && !wal::cannot_run(facts, pod);
-    is_fenced(facts, &pod.name) && may_run
-}
-
-/// Some instance is fenced.
-pub(super) fn any(facts: &Facts<'_>) -> bool {
-    !facts.wanted.spec.fenced.is_empty()
-}
-
-/// All instances that there are to be are fenced: nobody can be primary.
-pub(super) fn all(facts: &Facts<'_>) -> bool {
-    any(facts) && (0..facts.expected()).all(|ordinal| is_fenced(facts, &format!("{}-{ordinal}", facts.wanted.name)))
-}
 
 /// PostgreSQL is known not to run in this instance: its agent says so. What an agent that is silent said last is no proof.
 /// Nor is a pod that is gone, or that nothing runs in: the one before it may run on, on a node that nobody hears.
@@ -111,13 +97,9 @@ pub(super) fn words(facts: &Facts<'_>) -> String {
 fn since(facts: &Facts<'_>) -> String {
     let waiting = facts.status.waiting.as_ref();
     let since = waiting
-        .filter(|waiting| waiting.what == stop_of(facts))
+        .filter(|waiting| waiting.reason == Some(WaitReason::FencedStop))
         .map(|waiting| waiting.since);
     since.map_or_else(String::new, |since| format!(" since {}", since.format("%FT%TZ")))
-}
-
-fn stop_of(facts: &Facts<'_>) -> String {
-    format!("PostgreSQL to stop in {}, by spec.fenced", list(unconfirmed(facts)))
 }
 
 /// Waits for those that were asked to stop and have not confirmed it.
@@ -139,11 +121,14 @@ fn await_stop(facts: &Facts<'_>) -> Option<Proposal> {
         format!("their agents; silent, so that PostgreSQL may still run there: {silent}")
     };
     let who = format!("{who}; or the user, by changing spec.fenced");
-    Proposal::wait(facts, Step::Stopping, stop_of(facts), who)
+    let keys = unconfirmed(facts).map(|pod| WaitKey::pod(WaitReason::FencedStop, pod));
+    let what = format!("PostgreSQL to stop in {}, by spec.fenced", list(unconfirmed(facts)));
+    Proposal::wait_for_all(facts, Step::Stopping, keys, what, who)
 }
 
 fn wait(facts: &Facts<'_>, what: String) -> Option<Proposal> {
-    Proposal::wait(facts, Step::Fenced, what, "the user, by changing spec.fenced")
+    let who = "the user, by changing spec.fenced";
+    Proposal::wait(facts, Step::Fenced, WaitReason::Unfencing, what, who)
 }
 
 fn all_fenced(facts: &Facts<'_>) -> Option<Proposal> {

@@ -1,187 +1,25 @@
 //! Conditions: several answers side by side, each computed from what is observed alone and never from the phase.
 
 use api::ClusteredDatabaseStatus;
-use api::status::FailureReason;
+use api::status::WaitReason;
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
 
-use super::facts::{Facts, list};
-use super::observed::Pod;
-use super::rule::CORRECT;
-use super::{claims, durability, failure, fenced, hibernation, image, phase, restarts, room, route};
+mod names;
 
-/// A question about a database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ConditionKind {
-    /// Is it as the spec wants it, in every part?
-    Ready,
-    /// Does the primary serve?
-    Available,
-    /// Is something being changed or waited for?
-    Progressing,
-    /// Is less there than wanted, though it was made?
-    Degraded,
-    /// Does a second copy of the data follow the primary?
-    DataSafe,
-}
+pub(super) use names::Answer;
+pub use names::{BACKUP_HEALTHY, ConditionKind, FOREIGN_ROUTE, Reason};
+use names::{OTHER_DEFAULT, SET_ASIDE};
 
-/// The condition that is there only as long as it is true: an instance keeps data that was set aside.
-const SET_ASIDE: &str = "DataSetAside";
-
-/// The same of what the operator's default image is another one than instances run.
-const OTHER_DEFAULT: &str = "OtherDefaultImage";
-
-/// The same of a route that leads to no pod of the database.
-pub const FOREIGN_ROUTE: &str = "ForeignRoute";
-
-/// The answers' reasons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reason {
-    /// Everything is as wanted.
-    AsWanted,
-    /// Something is not as wanted yet.
-    NotAsWanted,
-    /// The API server refuses something that holds nothing else up: it is tried again, with growing pauses.
-    Refused,
-    /// What is waited for has not come in the time that it should take (`status.waiting.deadline`).
-    DeadlineExceeded,
-    /// See [`FailureReason`].
-    Failed(FailureReason),
-    /// The resource is being deleted.
-    Deleting,
-    /// `spec.paused`.
-    Paused,
-    /// The primary serves.
-    PrimaryServes,
-    /// The database was not made yet.
-    NotMade,
-    /// It was made, and no primary serves.
-    NoPrimary,
-    /// All members serve.
-    AllServe,
-    /// Some members do not serve.
-    MembersMissing,
-    /// PostgreSQL refuses the settings.
-    SettingsRefused,
-    /// A member's volume has no room.
-    VolumeFull,
-    /// At least one standby streams from the primary.
-    Replicated,
-    /// No standby streams from the primary.
-    NotReplicated,
-    /// Commits wait for fewer standbys than `spec.durability` promises.
-    DurabilityReduced,
-    /// A role replicates under a member's name: commits may not be where they seem to be.
-    MemberImpersonated,
-    /// There is only one instance.
-    SingleInstance,
-    /// A claim was deleted, and lasts only as long as the pod that uses it.
-    ClaimDeleted,
-    /// A member's data is not this database's.
-    ForeignData,
-    /// `spec.fenced`, and PostgreSQL is known to have stopped there.
-    Fenced,
-    /// `spec.fenced`, and PostgreSQL may still run there.
-    Fencing,
-    /// `spec.hibernated`.
-    Hibernated,
-    /// Data that could not be made to follow the primary was moved aside.
-    Kept,
-    /// It is on record which image instances run.
-    OnRecord,
-    /// `-rw` leads to an address that no pod of the database has.
-    AddressOfNoPod,
-    /// The operator's own code failed for this database.
-    InternalError,
-    /// An object of the database is there and cannot be read: nothing that depends on it is changed.
-    UnreadableObject,
-    /// Something could not be read.
-    Unknown,
-}
-
-impl ConditionKind {
-    /// All of them, in the order of the status.
-    pub const ALL: [ConditionKind; 5] = [
-        ConditionKind::Ready,
-        ConditionKind::Available,
-        ConditionKind::Progressing,
-        ConditionKind::Degraded,
-        ConditionKind::DataSafe,
-    ];
-
-    /// The condition's `type`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            ConditionKind::Ready => "Ready",
-            ConditionKind::Available => "Available",
-            ConditionKind::Progressing => "Progressing",
-            ConditionKind::Degraded => "Degraded",
-            ConditionKind::DataSafe => "DataSafe",
-        }
-    }
-}
-
-impl Reason {
-    /// The condition's `reason`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Reason::AsWanted => "AsWanted",
-            Reason::NotAsWanted => "NotAsWanted",
-            Reason::Refused => "Refused",
-            Reason::DeadlineExceeded => "DeadlineExceeded",
-            Reason::Failed(FailureReason::StorageClassNotFound) => "StorageClassNotFound",
-            Reason::Failed(FailureReason::InvalidSpec) => "InvalidSpec",
-            Reason::Failed(FailureReason::ImageCannotRun) => "ImageCannotRun",
-            Reason::Failed(FailureReason::QuotaExceeded) => "QuotaExceeded",
-            Reason::Failed(FailureReason::ForeignObject) => "ForeignObject",
-            Reason::Failed(FailureReason::BootstrapFailed) => "BootstrapFailed",
-            Reason::Failed(FailureReason::PartLost) => "PartLost",
-            Reason::Deleting => "Deleting",
-            Reason::Paused => "Paused",
-            Reason::PrimaryServes => "PrimaryServes",
-            Reason::NotMade => "NotMade",
-            Reason::NoPrimary => "NoPrimary",
-            Reason::AllServe => "AllServe",
-            Reason::MembersMissing => "MembersMissing",
-            Reason::SettingsRefused => "SettingsRefused",
-            Reason::VolumeFull => "VolumeFull",
-            Reason::Replicated => "Replicated",
-            Reason::NotReplicated => "NotReplicated",
-            Reason::DurabilityReduced => "DurabilityReduced",
-            Reason::MemberImpersonated => "MemberImpersonated",
-            Reason::SingleInstance => "SingleInstance",
-            Reason::ClaimDeleted => "ClaimDeleted",
-            Reason::ForeignData => "ForeignData",
-            Reason::Fenced => "Fenced",
-            Reason::Fencing => "Fencing",
-            Reason::Hibernated => "Hibernated",
-            Reason::Kept => "Kept",
-            Reason::OnRecord => "OnRecord",
-            Reason::AddressOfNoPod => "AddressOfNoPod",
-            Reason::InternalError => "InternalError",
-            Reason::UnreadableObject => "UnreadableObject",
-            Reason::Unknown => "Unknown",
-        }
-    }
-}
-
-/// One answer: `None` if it cannot be told.
-struct Answer {
-    holds: Option<bool>,
-    reason: Reason,
-    message: String,
-}
-
-impl Answer {
-    fn new(holds: bool, reason: Reason, message: impl Into<String>) -> Self {
-        Self {
-            holds: Some(holds),
-            reason,
-            message: message.into(),
-        }
-    }
-}
+use super::archive;
+use super::facts::{Facts, fenced, hibernation, list, restarts, shortened};
+use super::fenced::{is_confirmed, words};
+use super::observed::{Pod, Target};
+use super::resting::describe;
+use super::rule::{CORRECT, OnBackoff};
+use super::{RULES, claims, durability, failure, image, phase, room, route};
+use crate::reconcile::FaultKind;
 
 /// All conditions. The time of a condition's last change is carried on from the stored one while its status is the same.
 pub fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
@@ -192,6 +30,7 @@ pub fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
     let all = all.chain(other.map(|answer| (OTHER_DEFAULT, answer)));
     let route = route::describe(facts).map(|message| Answer::new(true, Reason::AddressOfNoPod, message));
     let all = all.chain(route.map(|answer| (FOREIGN_ROUTE, answer)));
+    let all = all.chain(archive::condition(facts).map(|answer| (BACKUP_HEALTHY, answer)));
     all.map(|(kind, answer)| condition(facts, kind, answer)).collect()
 }
 
@@ -238,6 +77,8 @@ fn answer(facts: &Facts<'_>, kind: ConditionKind) -> Answer {
         ConditionKind::Progressing => progressing(facts),
         ConditionKind::Degraded => degraded(facts),
         ConditionKind::DataSafe => data_safe(facts),
+        ConditionKind::Reconciling => progressing(facts),
+        ConditionKind::Stalled => stalled(facts),
     }
 }
 
@@ -266,10 +107,9 @@ fn set_aside(facts: &Facts<'_>) -> Option<Answer> {
     let (pod, name) = kept.first()?;
     let all: Vec<String> = kept.iter().map(|(pod, name)| format!("{pod}/{name}")).collect();
     let message = format!(
-        "{} was set aside and may have commits that no member has; to have it removed: kubectl annotate cdb {} --overwrite {}={pod}/{name}",
+        "{} was set aside and may have commits that no member has; to have it removed: kubectl cdb discard-quarantined {} {pod} {name}",
         list(all.iter().map(String::as_str)),
         facts.wanted.name,
-        api::names::ANNOTATION_DISCARD_KEPT,
     );
     Some(Answer::new(true, Reason::Kept, message))
 }
@@ -277,12 +117,37 @@ fn set_aside(facts: &Facts<'_>) -> Option<Answer> {
 const HIBERNATED: &str = "spec.hibernated is true";
 
 fn fenced_by_user(facts: &Facts<'_>, holds: bool) -> Answer {
-    let reason = if fenced::is_confirmed(facts) {
+    let reason = if is_confirmed(facts) {
         Reason::Fenced
     } else {
         Reason::Fencing
     };
-    Answer::new(holds, reason, fenced::words(facts))
+    Answer::new(holds, reason, words(facts))
+}
+
+/// An object that cannot be made or changed, though everything that does not build on it goes on: what is passed over would be
+/// said nowhere else. What may go away by itself is told from the second time on, and a pod or a claim only while a rule that
+/// may be passed over still wants to change it.
+fn passed_over(facts: &Facts<'_>) -> Option<String> {
+    let wanted: Vec<Target> = RULES
+        .iter()
+        .filter(|rule| rule.on_backoff == OnBackoff::Yield && !facts.observed.faults.is_empty())
+        .filter_map(|rule| (rule.decide)(facts)?.action.target())
+        .collect();
+    let mut faults = facts.observed.faults.iter();
+    let fault = faults.find(|fault| {
+        let lasts = match fault.kind {
+            FaultKind::Quota | FaultKind::Forbidden | FaultKind::Invalid => true,
+            FaultKind::Conflict | FaultKind::Transient => fault.attempts > 1,
+        };
+        let missing = matches!(fault.target, Target::Child(_)) && !failure::is_over(facts, &fault.target);
+        lasts && (missing || wanted.contains(&fault.target))
+    })?;
+    let object = describe(facts, &fault.target);
+    Some(format!(
+        "{object} cannot be made or changed: {}",
+        shortened(&fault.message)
+    ))
 }
 
 /// What stands in the way of `Ready`.
@@ -293,23 +158,57 @@ fn obstacle(facts: &Facts<'_>) -> Option<Answer> {
     if let Some(failure) = failure::failure(facts) {
         return Some(Answer::new(false, Reason::Failed(failure.reason), failure.message));
     }
-    if hibernation::is_down(facts) {
-        return Some(Answer::new(false, Reason::Hibernated, HIBERNATED));
-    }
     if fenced::any(facts) {
         return Some(fenced_by_user(facts, false));
     }
-    let refused = failure::passed_over(facts);
+    let refused = passed_over(facts);
     if phase::ready(facts) {
         return refused.map(|what| Answer::new(false, Reason::Refused, what));
     }
     let refused = refused.map_or(String::new(), |what| format!("{what}; "));
-    let message = format!("{refused}see status.step and status.waiting");
-    Some(Answer::new(false, Reason::NotAsWanted, message))
+    let status = facts.status;
+    let (reason, doing) = match &status.waiting {
+        Some(waiting) => {
+            let reason = waiting.reason.map_or(Reason::NotAsWanted, Reason::Waiting);
+            let actor = waiting.actor.map_or(String::new(), |actor| format!(" ({actor})"));
+            (reason, format!("waits for {}{actor}", waiting.what))
+        }
+        None => {
+            let step = status.step.as_ref().map_or(String::new(), |step| format!(": {step}"));
+            (Reason::NotAsWanted, format!("the operator is making changes{step}"))
+        }
+    };
+    Some(Answer::new(false, reason, format!("{refused}{doing}")))
 }
 
+/// Everything is as the spec wants it, also where it wants a rest: tools wait for this condition, and a rest is no progress
+/// (kstatus, <https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus>).
 fn ready(facts: &Facts<'_>) -> Answer {
-    obstacle(facts).unwrap_or_else(|| Answer::new(true, Reason::AsWanted, "everything is as the spec wants it"))
+    let other = wanted_rest(facts).or_else(|| obstacle(facts));
+    other.unwrap_or_else(|| Answer::new(true, Reason::AsWanted, "everything is as the spec wants it"))
+}
+
+/// The spec asks for less than a database that runs and is looked after, and that is so.
+fn wanted_rest(facts: &Facts<'_>) -> Option<Answer> {
+    if facts.wanted.deleting || failure::failure(facts).is_some() {
+        return None;
+    }
+    if hibernation::is_down(facts) {
+        return Some(Answer::new(true, Reason::Hibernated, HIBERNATED));
+    }
+    // Everything else is as it should be: only the user is waited for.
+    let waiting = facts.status.waiting.as_ref();
+    if fenced::any(facts)
+        && is_confirmed(facts)
+        && waiting.is_some_and(|waiting| waiting.reason == Some(WaitReason::Unfencing))
+    {
+        return Some(fenced_by_user(facts, true));
+    }
+    let is_behind = || obstacle(facts).is_some();
+    (facts.wanted.spec.paused && facts.primary().is_some() && is_behind()).then(|| {
+        let what = "spec.paused is true: the operator changes nothing, and not everything is as the spec wants it";
+        Answer::new(true, Reason::Paused, what)
+    })
 }
 
 fn available(facts: &Facts<'_>) -> Answer {
@@ -323,16 +222,11 @@ fn available(facts: &Facts<'_>) -> Answer {
 }
 
 fn progressing(facts: &Facts<'_>) -> Answer {
-    let Some(obstacle) = obstacle(facts) else {
-        return Answer::new(false, Reason::AsWanted, "everything is as the spec wants it");
-    };
-    if matches!(
-        obstacle.reason,
-        Reason::Failed(_) | Reason::Hibernated | Reason::Refused
-    ) {
+    let answer = ready(facts);
+    if answer.holds == Some(true) || matches!(answer.reason, Reason::Failed(_) | Reason::Refused) {
         return Answer {
             holds: Some(false),
-            ..obstacle
+            ..answer
         };
     }
     if facts.wanted.spec.paused && !facts.wanted.deleting {
@@ -342,8 +236,21 @@ fn progressing(facts: &Facts<'_>) -> Answer {
         Some(message) => Answer::new(false, Reason::DeadlineExceeded, message),
         None => Answer {
             holds: Some(true),
-            ..obstacle
+            ..answer
         },
+    }
+}
+
+/// Whether the operator gets no further by itself.
+fn stalled(facts: &Facts<'_>) -> Answer {
+    let progress = progressing(facts);
+    let stalls = matches!(
+        progress.reason,
+        Reason::Failed(_) | Reason::Refused | Reason::DeadlineExceeded
+    );
+    Answer {
+        holds: Some(stalls),
+        ..progress
     }
 }
 
@@ -381,7 +288,7 @@ fn degraded(facts: &Facts<'_>) -> Answer {
         return Answer::new(true, Reason::SettingsRefused, message);
     }
     if let Some(full) = room::which(facts) {
-        return Answer::new(true, Reason::VolumeFull, format!("{full}; {}", room::who(facts)));
+        return Answer::new(true, Reason::VolumeFull, format!("{full}; {}", room::way_out(facts).1));
     }
     let serving = |ordinal: &u32| facts.pod(*ordinal).is_some_and(|pod| facts.serves(pod));
     let missing: Vec<String> = (0..facts.wanted.replicas())
@@ -389,7 +296,7 @@ fn degraded(facts: &Facts<'_>) -> Answer {
         .map(|ordinal| format!("{}-{ordinal}", facts.wanted.name))
         .collect();
     if missing.is_empty() {
-        return match failure::passed_over(facts) {
+        return match passed_over(facts) {
             Some(what) => Answer::new(true, Reason::Refused, what),
             None => Answer::new(false, Reason::AllServe, "all members serve"),
         };
@@ -453,8 +360,8 @@ fn data_safe(facts: &Facts<'_>) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::Scene;
-    use super::super::{Action, Known, Unreadable};
+    use super::super::model::Scene;
+    use super::super::{Action, Fault, Known, Unreadable};
     use super::*;
 
     /// The reason of a condition.
@@ -523,7 +430,26 @@ mod tests {
         assert_eq!(reason(&scene, ConditionKind::Progressing), "NotAsWanted");
         scene.spec.paused = true;
         assert_eq!(reason(&scene, ConditionKind::Progressing), "Paused");
+        let ready = |scene: &Scene| scene.with_facts(|facts| answer(facts, ConditionKind::Ready).holds);
+        assert_eq!(ready(&scene), Some(true), "a rest that the user wants");
+        scene.pod_mut(0).ready = false;
+        assert_eq!(ready(&scene), Some(false), "an outage is none");
         scene.deleting = true;
         assert_eq!(reason(&scene, ConditionKind::Progressing), "Deleting");
+    }
+
+    #[test]
+    fn what_holds_everything_up_is_not_said_to_be_passed_over() {
+        let mut scene = Scene::ready(3);
+        scene.revision = "r2".to_owned();
+        scene.observed.faults = vec![Fault {
+            target: Target::Pod("demo-2".to_owned()),
+            kind: FaultKind::Forbidden,
+            message: "no".to_owned(),
+            attempts: 1,
+            at: scene.now,
+        }];
+        assert_eq!(scene.decide().rule, "replace-serving");
+        assert_eq!(scene.with_facts(passed_over), None, "the rule waits for it");
     }
 }

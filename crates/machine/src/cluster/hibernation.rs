@@ -1,31 +1,40 @@
 //! `spec.hibernated`: the whole database is stopped as for a deletion, and its pods go; everything else stays, and is kept
 //! as the spec wants it. It wakes by getting its pods back: who held the Lease last, or has all that it wrote, takes it.
 
+use api::status::WaitReason;
+
 use super::action::{Action, Apply, ApplyHow, StatusChange};
 use super::claims;
 use super::decision::Step;
 use super::deletion;
-use super::facts::{Facts, list};
-use super::observed::{ChildKind, ChildState, Known, SetFacts};
-use super::rule::{Proposal, Rule};
-use crate::reconcile::Exact;
+use super::facts::Facts;
+use super::facts::hibernation::wanted;
+use super::observed::{Known, OwnedState, StatefulSetView};
+use super::owned::OwnedObject;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use crate::reconcile::ObjectVersion;
 
 /// See [`Rule::what`].
 pub const WAKE: Rule = Rule {
     name: "wake",
     family: "hibernation",
-    what: "Instances that were told to stop, and need not any more, are told so.",
-    propose: wake,
-    passable: false,
+    what: "Instances that were asked to stop, and need not any more, are told that they may run.",
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: wake,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
 pub const HIBERNATE: Rule = Rule {
     name: "hibernate",
     family: "hibernation",
-    what: "With spec.hibernated all instances are told to stop cleanly, standbys last; then, at the latest after a minute, the StatefulSet is scaled to 0. Nothing but pods is taken away: so not while the claim of who has the newest data was deleted, and would go with its pod.",
-    propose: hibernate,
-    passable: false,
+    what: "With spec.hibernated all instances stop cleanly, standbys last; then, at the latest after a minute, the StatefulSet is scaled to 0.\n\
+           - Not while the claim with the newest data was deleted: that data would go with its pod.",
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: hibernate,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
@@ -33,45 +42,11 @@ pub const AWAIT_WAKING: Rule = Rule {
     name: "await-waking",
     family: "hibernation",
     what: "A database that hibernates stays so until the user wakes it; its objects are kept as they should be, and its volumes may grow.",
-    propose: await_waking,
-    passable: false,
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_waking,
+    on_backoff: OnBackoff::Hold,
 };
-
-/// The user wants it so, and it is not being deleted.
-pub(super) fn wanted(facts: &Facts<'_>) -> bool {
-    facts.wanted.spec.hibernated && !facts.wanted.deleting
-}
-
-/// No pod is there, and none will be made.
-pub(super) fn is_down(facts: &Facts<'_>) -> bool {
-    let no_pods = facts.observed.pods.get().is_some_and(Vec::is_empty);
-    wanted(facts)
-        && no_pods
-        && facts
-            .observed
-            .stateful_set
-            .as_ref()
-            .is_some_and(|set| set.replicas == 0)
-}
-
-/// No pod is there, and everything else is as it should be.
-pub(super) fn rests(facts: &Facts<'_>) -> bool {
-    is_down(facts) && facts.wanted.invalid.is_none() && facts.children_are_current()
-}
-
-/// It was put down on purpose, need not be down any more, and nobody has served since.
-pub(super) fn wakes(facts: &Facts<'_>) -> bool {
-    let put_down = facts.status.intent.stop || facts.status.memo.put_down.is_some();
-    !facts.wanted.spec.hibernated && put_down && !is_back(facts)
-}
-
-/// A primary serves in a later epoch than that in which all instances were told to stop. (One that has not stopped yet
-/// still serves in that very epoch.)
-pub(super) fn is_back(facts: &Facts<'_>) -> bool {
-    let before = facts.status.memo.put_down;
-    let later = facts.lease.is_some_and(|lease| Some(lease.epoch.0) > before);
-    before.is_some() && later && facts.primary().is_some()
-}
 
 fn wake(facts: &Facts<'_>) -> Option<Proposal> {
     if facts.wanted.spec.hibernated || facts.wanted.deleting || !facts.status.intent.stop {
@@ -99,8 +74,7 @@ fn hibernate(facts: &Facts<'_>) -> Option<Proposal> {
     if pods.is_empty() {
         return None;
     }
-    let what = format!("{} to be gone", list(pods.iter().map(|pod| pod.name.as_str())));
-    Proposal::wait(facts, Step::Removing, what, deletion::WHO_REMOVES_PODS)
+    deletion::wait_for_removal(facts, pods)
 }
 
 /// Until nothing of PostgreSQL runs any more, or the time for that has passed.
@@ -123,8 +97,8 @@ fn stop(facts: &Facts<'_>) -> Option<Proposal> {
     if deletion::has_stopped(facts) {
         return None;
     }
-    let deadline = facts.waiting_since(deletion::CLEAN_STOP) + deletion::STOP_PATIENCE;
-    let wait = Proposal::wait(facts, Step::Stopping, deletion::CLEAN_STOP, "the agents")?;
+    let deadline = facts.waiting_since(&WaitReason::CleanStop.into()) + deletion::STOP_PATIENCE;
+    let wait = deletion::wait_for_clean_stop(facts)?;
     if facts.now < deadline {
         return Some(wait.until(deadline));
     }
@@ -133,17 +107,17 @@ fn stop(facts: &Facts<'_>) -> Option<Proposal> {
 }
 
 /// A StatefulSet that cannot be changed as it is, is first made again by the rule `children`.
-fn scale_to_zero(facts: &Facts<'_>, set: &SetFacts) -> Option<Proposal> {
-    match facts.child(ChildKind::StatefulSet)? {
-        ChildState::Current { .. } | ChildState::Drifted { immutable: false, .. } => {}
-        ChildState::Missing
-        | ChildState::Foreign { .. }
-        | ChildState::Drifted { immutable: true, .. }
-        | ChildState::Damaged { .. } => return None,
+fn scale_to_zero(facts: &Facts<'_>, set: &StatefulSetView) -> Option<Proposal> {
+    match facts.child(OwnedObject::StatefulSet)? {
+        OwnedState::Current { .. } | OwnedState::Drifted { immutable: false, .. } => {}
+        OwnedState::Missing
+        | OwnedState::Foreign { .. }
+        | OwnedState::Drifted { immutable: true, .. }
+        | OwnedState::Damaged { .. } => return None,
     }
-    let exact = Exact::new(facts.wanted.name, &set.uid, &set.resource_version);
+    let exact = ObjectVersion::new(facts.wanted.name, &set.uid, &set.resource_version);
     let apply = Apply {
-        kind: ChildKind::StatefulSet,
+        kind: OwnedObject::StatefulSet,
         how: ApplyHow::Change(exact),
         replicas: Some(0),
         wal: None,
@@ -160,7 +134,8 @@ fn await_waking(facts: &Facts<'_>) -> Option<Proposal> {
     if !wanted(facts) {
         return None;
     }
-    let proposal = Proposal::wait(facts, Step::Removing, "spec.hibernated to be false", "the user")?;
+    let what = "spec.hibernated to be false";
+    let proposal = Proposal::wait(facts, Step::Removing, WaitReason::WakeUp, what, "the user")?;
     Some(Proposal { step: None, ..proposal })
 }
 

@@ -1,24 +1,23 @@
 //! Which image with PostgreSQL the instances of a database run.
 //!
 //! Who leaves it to the operator gets the operator's default once: it is on record (`status.memo.image`) and kept, so that an
-//! operator with another default restarts nothing. It changes with `spec.postgres`, or by the user's order.
+//! operator with another default restarts nothing. It changes with `spec.postgres`, or by an operation (`takeImage`).
 
 use api::ClusteredDatabaseStatus;
-use api::names::ANNOTATION_TAKE_IMAGE;
 use api::spec::PostgresSpec;
-use api::status::ChosenImage;
+use api::status::{ChosenImage, RequestOutcome};
 
 use super::action::StatusChange;
 use super::facts::Facts;
+use super::rollout;
+use super::rule::Progress;
 
-/// The image that instances are to run. `default` is the operator's for this major version, `order` the value of
-/// [`ANNOTATION_TAKE_IMAGE`], and `running` what the pods there are were made with: what is kept where nothing is on record,
-/// of a database that an older operator has made.
+/// The image that instances are to run. `default` is the operator's for this major version, and `running` what the pods there
+/// are were made with: what is kept where nothing is on record, of a database that an older operator has made.
 pub fn image_in_use<'a>(
     postgres: &'a PostgresSpec,
     status: &'a ClusteredDatabaseStatus,
     default: &'a str,
-    order: Option<&str>,
     running: Option<&'a str>,
 ) -> &'a str {
     if let Some(image) = &postgres.image {
@@ -31,8 +30,7 @@ pub fn image_in_use<'a>(
         }
         None => running.filter(|_| status.system_identifier.is_some()),
     };
-    // An order names what it takes: one that is left behind does not take what comes later.
-    kept.filter(|_| order != Some(default)).unwrap_or(default)
+    kept.unwrap_or(default)
 }
 
 /// What is to be on record of it and is not. An operator that did not know this says nothing of images.
@@ -45,11 +43,38 @@ pub(super) fn unrecorded(facts: &Facts<'_>) -> Option<StatusChange> {
     if image.is_empty() || facts.status.memo.image.as_ref().is_some_and(is_same) {
         return None;
     }
-    Some(StatusChange::RecordImage(ChosenImage {
+    Some(record(facts, image, by_default))
+}
+
+fn record(facts: &Facts<'_>, image: &str, by_default: bool) -> StatusChange {
+    StatusChange::RecordImage(ChosenImage {
         image: image.to_owned(),
-        major_version: postgres.major_version,
+        major_version: facts.wanted.spec.postgres.major_version,
         by_default,
-    }))
+    })
+}
+
+/// What becomes of an operation that asks for the default image `image`. It is done when all instances run it.
+pub(super) fn take(facts: &Facts<'_>, image: &str) -> Option<Progress> {
+    let (postgres, default) = (&facts.wanted.spec.postgres, facts.wanted.default_image);
+    if let Some(named) = &postgres.image {
+        let why = format!("spec.postgres.image names {named}: change or remove that instead");
+        return Some(Progress::Ends(RequestOutcome::GivenUp, why));
+    }
+    if facts.wanted.image == image {
+        let instances = rollout::finished(facts)?;
+        return Some(Progress::Ends(RequestOutcome::Done, format!("{instances} run {image}")));
+    }
+    if default != image {
+        let major = postgres.major_version;
+        let why =
+            format!("the operator's default image for PostgreSQL {major} is {default}, and not {image}: ask for that");
+        return Some(Progress::Ends(RequestOutcome::GivenUp, why));
+    }
+    facts.bootstrapped().then(|| {
+        let why = format!("{image} is taken instead of {}", facts.wanted.image);
+        Progress::Changes(record(facts, image, true), why)
+    })
 }
 
 /// That the operator's default is another one, and how it is taken.
@@ -59,7 +84,7 @@ pub(super) fn other_default(facts: &Facts<'_>) -> Option<String> {
     other.then(|| {
         format!(
             "instances run {image}, and the operator's default is {default}; to take it, which replaces the pods one at a time: \
-             kubectl annotate cdb {name} --overwrite {ANNOTATION_TAKE_IMAGE}={default}"
+             kubectl cdb take-image {name} {default}"
         )
     })
 }

@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_status_tells_it_and_keeps_everything_else() {
-        use super::super::testing::Scene;
+        use super::super::model::Scene;
         let mut scene = Scene::ready(3);
         scene.store();
         let told = with_internal_error(&scene.stored, 7, "a.rs:1", at(0));

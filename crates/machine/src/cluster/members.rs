@@ -1,26 +1,27 @@
 //! Members: who they are (published, so that agents know their claims), their certificates, and their pods' labels.
 
 use api::names::{ROLE_PRIMARY, ROLE_REPLICA};
+use api::status::WaitReason;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::{Action, StatusChange};
-use super::bootstrap;
-use super::certificates;
 use super::decision::Step;
-use super::facts::{Facts, list};
-use super::observed::{ChildKind, ChildState, Claim, Pod};
-use super::rule::{Proposal, Rule};
-use super::{image, volumes, wal};
-use crate::protocol::MemberId;
-use crate::reconcile::Exact;
+use super::facts::{Facts, exact, list, volumes, wal};
+use super::observed::{Claim, OwnedState, Pod};
+use super::owned::OwnedObject;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use super::wait::WaitKey;
+use super::{bootstrap, certificates, durability, image};
 
 /// See [`Rule::what`].
 pub const LABEL_ROLES: Rule = Rule {
     name: "label-roles",
     family: "members",
     what: "The pod of the member that serves under the Lease is labelled primary, every other one replica.",
-    propose: label_roles,
-    passable: true,
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: label_roles,
+    on_backoff: OnBackoff::Yield,
 };
 
 /// See [`Rule::what`].
@@ -28,8 +29,10 @@ pub const RECORD: Rule = Rule {
     name: "record",
     family: "members",
     what: "Members are published, the bootstrap is granted, keys are signed and what must be remembered is recorded, as much as possible in one write.",
-    propose: record,
-    passable: false,
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: record,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// Members are published together if all of them appear within this time: one write instead of one for each.
@@ -60,16 +63,6 @@ fn role_of(pod: &Pod, primary: &Pod) -> &'static str {
     }
 }
 
-/// A pod at the version that was seen.
-pub(super) fn exact(pod: &Pod) -> Exact {
-    Exact::new(&pod.name, &pod.uid, &pod.resource_version)
-}
-
-/// A claim at the version that was seen.
-pub(super) fn exact_claim(claim: &Claim) -> Exact {
-    Exact::new(&claim.name, &claim.uid, &claim.resource_version)
-}
-
 fn record(facts: &Facts<'_>) -> Option<Proposal> {
     let mut changes = Vec::new();
     let gathering = publish(facts, &mut changes);
@@ -91,12 +84,15 @@ fn record(facts: &Facts<'_>) -> Option<Proposal> {
         .any(|change| matches!(change, StatusChange::GrantBootstrap { .. }));
     if granting || facts.bootstrapped() {
         changes.extend(image::unrecorded(facts));
+        changes.extend(durability::unrecorded(facts));
         record_made(facts, &mut changes);
     }
     if changes.is_empty() {
         let until = gathering?;
         let what = format!("pods and claims of all {} instances", facts.expected());
-        return Some(Proposal::wait(facts, Step::Bootstrap, what, "the StatefulSet controller")?.until(until));
+        let key = WaitKey::child(facts, WaitReason::PodCreation, OwnedObject::StatefulSet);
+        let who = "the StatefulSet controller";
+        return Some(Proposal::wait(facts, Step::Bootstrap, key, what, who)?.until(until));
     }
     let because = describe(&changes);
     let step = if facts.bootstrapped() {
@@ -132,7 +128,7 @@ fn publish(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) -> Option<DateTim
 /// The claim of a pod whose published identity is not its present one.
 fn claim_to_publish<'a>(facts: &Facts<'a>, pod: &Pod) -> Option<&'a Claim> {
     // One that goes for good before it was published: its claims would be nobody's.
-    let policy = facts.wanted.spec.volume_policy.on_scale_down;
+    let policy = facts.wanted.spec.storage.retention_policy.when_scaled;
     let leaves = pod.ordinal >= facts.expected() && policy == api::spec::VolumeFate::Delete && !facts.wanted.deleting;
     if pod.terminating && !leaves {
         return None;
@@ -151,16 +147,15 @@ fn record_system_identifier(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) 
         return;
     }
     let Some(lease) = facts.lease else { return };
-    let serves = lease.epoch.0 > 1 || lease.holder.as_ref().is_some_and(|holder| holder.serving);
-    if let Some(system_id) = lease.system_id.as_ref().filter(|_| serves) {
+    if let Some(system_id) = lease.system_id.as_ref().filter(|_| facts.has_served()) {
         changes.push(StatusChange::RecordSystemIdentifier(system_id.clone()));
     }
 }
 
 /// Objects whose loss has to be noticed from now on.
 fn record_made(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
-    for kind in [ChildKind::CaSecret, ChildKind::AppSecret] {
-        let Some(ChildState::Current { uid } | ChildState::Drifted { uid, .. }) = facts.child(kind) else {
+    for kind in [OwnedObject::CaSecret, OwnedObject::AppSecret] {
+        let Some(OwnedState::Current { uid } | OwnedState::Drifted { uid, .. }) = facts.child(kind) else {
             continue;
         };
         if facts.recorded_uid(kind) != Some(uid.as_str()) {
@@ -175,18 +170,6 @@ fn record_made(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
     }
 }
 
-/// Whether this identity was made by the pod with `ordinal` on the claim `claim_uid` (see [`MemberId::new`]).
-pub(super) fn made_on(member: &MemberId, ordinal: u32, claim_uid: &str) -> bool {
-    let mut parts = member.as_str().split('_').skip(1);
-    let same_ordinal = parts.next().and_then(|text| text.parse().ok()) == Some(ordinal);
-    let digits = claim_uid
-        .bytes()
-        .filter(u8::is_ascii_hexdigit)
-        .take(8)
-        .map(|byte| byte.to_ascii_lowercase());
-    same_ordinal && parts.next().is_some_and(|claim| claim.bytes().eq(digits))
-}
-
 fn describe(changes: &[StatusChange]) -> String {
     let (mut published, mut keys, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for change in changes {
@@ -195,6 +178,7 @@ fn describe(changes: &[StatusChange]) -> String {
             StatusChange::SignCertificate { pod, .. } => keys.push(pod.as_str()),
             StatusChange::GrantBootstrap { pod, .. } => others.push(format!("{pod} may make the first database")),
             StatusChange::RecordSystemIdentifier(id) => others.push(format!("the database has system identifier {id}")),
+            StatusChange::Adopt(from) => others.push(format!("the volumes of the deleted database {from} come back")),
             StatusChange::RecordLeaseMade => others.push("the Lease exists".to_owned()),
             StatusChange::RecordMade { name, .. } => others.push(format!("Secret {name} exists")),
             StatusChange::GiveWalVolumes(pods) => {
@@ -204,6 +188,11 @@ fn describe(changes: &[StatusChange]) -> String {
             StatusChange::RecordGranted(granted) if granted.is_empty() => {
                 others.push("no volume is refused its size any more".to_owned());
             }
+            StatusChange::RecordDurability(wanted) => others.push(format!(
+                "commits are to wait for {} ({:?})",
+                durability::standbys(wanted.standbys),
+                wanted.mode
+            )),
             StatusChange::RecordImage(chosen) => others.push(format!("instances are to run {}", chosen.image)),
             StatusChange::RecordGranted(_) => others.push("volumes are refused their size".to_owned()),
             StatusChange::ForgetMember { .. }
@@ -212,9 +201,14 @@ fn describe(changes: &[StatusChange]) -> String {
             | StatusChange::MovePrimary { .. }
             | StatusChange::GiveUpSwitchover(_)
             | StatusChange::EndSwitchover
+            | StatusChange::RestartAll(_)
+            | StatusChange::AcceptLoss(_)
+            | StatusChange::Discard(_)
             | StatusChange::NoteRequest(_)
             | StatusChange::RequestStop
             | StatusChange::EndStop
+            | StatusChange::RecordSchedule(..)
+            | StatusChange::ForgetSchedule(_)
             | StatusChange::DeletionDone(_) => {}
         }
     }

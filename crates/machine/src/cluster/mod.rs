@@ -9,12 +9,14 @@
 //!
 //! 1. observe, [`decide`];
 //! 2. for [`StatusChange::SignCertificate`] read the claim once more and sign, then compute [`status`];
-//! 3. write the status if it is [`Due::Now`] (always so for [`Action::WriteStatus`]), or if it has been
-//!    [`Due::Within`] for that long; before the effect, because it holds what the effect relies on;
+//! 3. write the status if it is [`StatusWrite::BeforeAction`] (always so for [`Action::WriteStatus`]), or if it has been
+//!    [`StatusWrite::Debounced`] for that long; before the effect, because it holds what the effect relies on;
 //! 4. carry out the action; a failure becomes a [`Fault`], a success takes that target's fault away;
 //! 5. begin again with what is observed then (and not before the caches have seen the own write).
 
 mod action;
+mod adoption;
+mod archive;
 mod bootstrap;
 pub mod budgets;
 mod certificates;
@@ -32,30 +34,36 @@ mod failure;
 mod fenced;
 pub mod health;
 mod hibernation;
+mod idle;
 mod image;
 mod internal;
+mod loss;
 mod members;
 mod observed;
+mod owned;
 mod page;
-mod patience;
 mod phase;
+mod quarantine;
 mod request;
 mod resize;
-mod rest;
 mod restarts;
+mod resting;
 mod rollout;
 mod room;
 mod route;
 mod rule;
 mod scaling;
+mod schedule;
 mod status;
 mod switchover;
+mod wait_limit;
 // A model for tests and plans: it looks for single actions.
 #[allow(clippy::wildcard_enum_match_arm, reason = "it decides nothing")]
-pub mod testing;
+pub mod model;
+mod stale_identity;
 mod transitions;
-mod void;
 mod volumes;
+mod wait;
 mod wal;
 mod wal_claims;
 mod wanted;
@@ -63,55 +71,62 @@ mod wanted;
 use api::ClusteredDatabaseStatus;
 use chrono::{DateTime, TimeDelta, Utc};
 
-pub use action::{Action, Apply, ApplyHow, DeletionStep, PodMark, StatusChange, Waiting};
-pub use certificates::AgentsCertificate;
+pub use action::{Action, Apply, ApplyHow, DeletionStep, PodMark, StatusChange};
 pub use consent::password_refusal;
 pub use controller::{Basis, Cluster};
 pub use decision::{Because, Decision, Failure, Step};
-pub use drift::is_wanted;
 pub use facts::Facts;
 pub use failure::IMAGE_PATIENCE;
 pub use fenced::fence_of;
 pub use image::image_in_use;
 pub use internal::{InternalErrors, with_internal_error};
 pub use observed::{
-    Certificates, ChildKind, ChildState, Children, Claim, Fault, Growth, ImageError, Known, Observed, Pod, Resizing,
-    Resources, SetFacts, StorageClass, Target, Trouble, Unreadable, Validity, Volume, WalVolumes,
+    AgentsCertificate, Certificates, Children, Claim, Fault, ForeignRoute, Growth, ImageError, Known, Left, Observed,
+    OwnedState, Pod, Resizing, Resources, StatefulSetView, StorageClass, Target, Trouble, Unreadable, Validity, Volume,
+    WalVolumes,
 };
+pub use owned::{OWNED, Owned, OwnedObject, is_wanted};
 pub use page::state_machine_page;
-pub use patience::{patience, rests};
 pub use phase::{briefly_away, ready, stored as stored_phase};
-pub use route::{ForeignRoute, foreign_route};
-pub use rule::{Proposal, Rule};
+pub use resize::why_never_resized;
+pub use route::foreign_route;
+pub use rule::{OnBackoff, Proposal, Rule, RuleKind};
+pub use stale_identity::mark_revoked;
 pub use status::{due, status};
 pub use transitions::{TRANSITIONS, may_follow};
+pub use wait::{WaitKey, Waiting};
+pub use wait_limit::{rests, wait_limit};
 pub use wanted::Wanted;
 
-pub use crate::reconcile::{Due, Exact, FaultKind};
+pub use crate::reconcile::{FaultKind, ObjectVersion, StatusWrite};
 
 /// All rules, the most important first. The last one always proposes something.
 pub const RULES: &[Rule] = &[
-    deletion::LET_GO,
+    deletion::RELEASE_FINALIZER,
     deletion::STOP,
     deletion::REMOVE_PODS,
     deletion::REMOVE_VOLUMES,
     deletion::FINISH,
-    rest::PAUSED,
+    request::ACCEPT_LOSS,
+    idle::PAUSED,
     creation::FINALIZER,
     members::LABEL_ROLES,
     members::RECORD,
     failure::INVALID_SPEC,
     certificates::RENEW,
+    schedule::SCHEDULED_BACKUP,
     volumes::GROW,
+    volumes::UPDATE,
     hibernation::WAKE,
     hibernation::HIBERNATE,
+    adoption::ADOPT,
     drift::CHILDREN,
     wal::SETTLE,
     drift::RECREATE_LEASE,
     request::REQUEST,
     switchover::SWITCH_OVER,
     drift::BLOCKED,
-    void::REPLACE_VOID,
+    stale_identity::REPLACE_STALE_IDENTITY,
     hibernation::AWAIT_WAKING,
     rollout::REPLACE_IDLE,
     scaling::SCALE,
@@ -137,10 +152,10 @@ pub const RULES: &[Rule] = &[
     scaling::AWAIT_SCALE,
     durability::AWAIT_DURABILITY,
     claims::AWAIT_CLAIM,
-    switchover::AWAIT_REFUGE,
+    switchover::AWAIT_SCHEDULABLE_STANDBY,
     volumes::AWAIT_GROWTH,
     volumes::AWAIT_EXPANDABLE,
-    rest::REST,
+    idle::IDLE,
 ];
 
 /// A database is looked at again after this long, even if nothing happens.
@@ -163,7 +178,8 @@ pub fn decide(
         failure::next_deadline(&facts),
         phase::briefly_away(&facts),
         route::lasts_at(&facts),
-        patience::bound(&facts, &mut proposal.action, phase, proposal.step),
+        schedule::next_time(&facts),
+        wait_limit::bound(&facts, &mut proposal.action, phase, proposal.step),
     ];
     Decision {
         phase,
@@ -182,22 +198,22 @@ fn choose(facts: &Facts<'_>) -> (&'static Rule, Proposal) {
     let mut passed = None;
     let mut again = None;
     for rule in RULES {
-        let Some(proposal) = (rule.propose)(facts) else {
+        let Some(proposal) = (rule.decide)(facts) else {
             continue;
         };
-        let Some(rest) = failure::resting(facts, &proposal.action) else {
-            if rule.name == rest::REST.name {
+        let Some(rest) = resting::resting(facts, &proposal.action) else {
+            if rule.name == idle::IDLE.name {
                 continue;
             }
             return (rule, proposal.looking_again_by(again));
         };
         let sooner = proposal.wake.filter(|wake| *wake > facts.now);
         again = [again, sooner, rest.wake].into_iter().flatten().min();
-        if !rule.passable {
+        if rule.on_backoff == OnBackoff::Hold {
             return (rule, rest.looking_again_by(again));
         }
         passed = passed.or(Some((rule, rest)));
     }
-    let (rule, proposal) = passed.unwrap_or_else(|| (&rest::REST, rest::rest(facts)));
+    let (rule, proposal) = passed.unwrap_or_else(|| (&idle::IDLE, idle::rest(facts)));
     (rule, proposal.looking_again_by(again))
 }

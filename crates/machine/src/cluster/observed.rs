@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
+use api::status::WaitReason;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::certificates::AgentsCertificate;
-use super::route::ForeignRoute;
+use super::owned::OwnedObject;
+use super::wait::WaitKey;
 use crate::protocol::LeaseRecord;
 pub use crate::protocol::Volume;
+use crate::reconcile::ObjectVersion;
+use crate::units::Bytes;
 
 /// What was read, or that it could not be read. Nothing is ever made or deleted because of `Unknown`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +33,14 @@ impl<T> Known<T> {
             Known::Unknown => None,
         }
     }
+
+    /// The same with another value.
+    pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Known<U> {
+        match self {
+            Known::Known(value) => Known::Known(with(value)),
+            Known::Unknown => Known::Unknown,
+        }
+    }
 }
 
 /// Everything that a decision looks at besides the resource itself.
@@ -39,7 +50,7 @@ pub struct Observed {
     /// The objects that belong to the database, each by its kind.
     pub children: Children,
     /// What the StatefulSet asks for, if there is one (known whenever `children[StatefulSet]` is).
-    pub stateful_set: Option<SetFacts>,
+    pub stateful_set: Option<StatefulSetView>,
     /// The pods of this database (label [`api::names::LABEL_CLUSTER`] and an ordinal in the name), in order of ordinal.
     pub pods: Known<Vec<Pod>>,
     /// All claims with names of this database's claims, whoever made them, in order of ordinal, data before WAL.
@@ -60,6 +71,9 @@ pub struct Observed {
     /// Addresses to which `-rw` leads, and which no pod of this database has ([`super::foreign_route`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign_route: Option<ForeignRoute>,
+    /// The DatabaseBackups that exist, of those that schedules are making.
+    #[serde(default)]
+    pub scheduled: Known<BTreeSet<String>>,
     /// Objects of this database that are there and cannot be read: what they hold is unknown above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
@@ -77,133 +91,47 @@ pub struct Unreadable {
     pub why: String,
 }
 
+impl Unreadable {
+    /// What the timer of the wait for its correction hangs on.
+    pub(super) fn wait_key(&self) -> WaitKey {
+        let reason = WaitReason::ObjectCorrection;
+        match self.object.split_once(' ') {
+            Some((kind, name)) => WaitKey::of(reason, kind, name),
+            None => reason.into(),
+        }
+    }
+}
+
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, which cannot be read: {}", self.object, self.why)
     }
 }
 
-/// An object that belongs to the database. The order is the order of creation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum ChildKind {
-    /// The agents' identity.
-    ServiceAccount,
-    /// What the agents may do.
-    Role,
-    /// Binds the two.
-    RoleBinding,
-    /// Secret with the cluster's certificate authority and its key. Made once: losing it is not repaired by itself.
-    CaSecret,
-    /// Secret with the agents' certificate, signed by the authority. Can be made again.
-    TlsSecret,
-    /// Secret with the application user's credentials. Made once.
-    AppSecret,
-    /// Service `<name>-pods`.
-    HeadlessService,
-    /// Service `<name>-rw`, without selector.
-    RwService,
-    /// Service `<name>-ro`.
-    RoService,
-    /// Service `<name>-r`.
-    RService,
-    /// EndpointSlice `<name>-rw`. Only its metadata is the operator's; it is made without endpoints, and the endpoints
-    /// are the holder's and never overwritten.
-    EndpointSlice,
-    /// The Lease. Made once, empty; its content is the agents'. It never counts as drifted.
-    Lease,
-    /// The budget against voluntary eviction of the replicas.
-    PodDisruptionBudget,
-    /// That of the primary, PodDisruptionBudget `<name>.primary` (see [`super::budgets`]).
-    PrimaryBudget,
-    /// Who may connect to the pods. It is there only if the spec asks for it: see [`super::is_wanted`].
-    NetworkPolicy,
-    /// The pods and claims. Its `replicas` is not part of its drift: see [`SetFacts`].
-    StatefulSet,
-}
-
-impl ChildKind {
-    /// All kinds, in the order of creation.
-    pub const ALL: [ChildKind; 16] = [
-        ChildKind::ServiceAccount,
-        ChildKind::Role,
-        ChildKind::RoleBinding,
-        ChildKind::CaSecret,
-        ChildKind::TlsSecret,
-        ChildKind::AppSecret,
-        ChildKind::HeadlessService,
-        ChildKind::RwService,
-        ChildKind::RoService,
-        ChildKind::RService,
-        ChildKind::EndpointSlice,
-        ChildKind::Lease,
-        ChildKind::PodDisruptionBudget,
-        ChildKind::PrimaryBudget,
-        ChildKind::NetworkPolicy,
-        ChildKind::StatefulSet,
-    ];
-
-    /// The Kubernetes kind.
-    pub const fn kind(self) -> &'static str {
-        match self {
-            ChildKind::ServiceAccount => "ServiceAccount",
-            ChildKind::Role => "Role",
-            ChildKind::RoleBinding => "RoleBinding",
-            ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => "Secret",
-            ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => "Service",
-            ChildKind::EndpointSlice => "EndpointSlice",
-            ChildKind::Lease => "Lease",
-            ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => "PodDisruptionBudget",
-            ChildKind::NetworkPolicy => "NetworkPolicy",
-            ChildKind::StatefulSet => "StatefulSet",
-        }
-    }
-
-    /// What stands behind the database's name in this object's name (as in [`api::names::Names`]).
-    pub const fn suffix(self) -> &'static str {
-        match self {
-            ChildKind::ServiceAccount
-            | ChildKind::Role
-            | ChildKind::RoleBinding
-            | ChildKind::Lease
-            | ChildKind::PodDisruptionBudget
-            | ChildKind::NetworkPolicy
-            | ChildKind::StatefulSet => "",
-            ChildKind::CaSecret => "-ca",
-            ChildKind::TlsSecret => "-tls",
-            ChildKind::AppSecret => "-app",
-            ChildKind::HeadlessService => "-pods",
-            ChildKind::RwService | ChildKind::EndpointSlice => "-rw",
-            ChildKind::RoService => "-ro",
-            ChildKind::RService => "-r",
-            ChildKind::PrimaryBudget => ".primary",
-        }
-    }
-}
-
-/// One value for each [`ChildKind`].
+/// One value for each [`OwnedObject`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(
-    from = "BTreeMap<ChildKind, Known<ChildState>>",
-    into = "BTreeMap<ChildKind, Known<ChildState>>"
+    from = "BTreeMap<OwnedObject, Known<OwnedState>>",
+    into = "BTreeMap<OwnedObject, Known<OwnedState>>"
 )]
-pub struct Children([Known<ChildState>; ChildKind::ALL.len()]);
+pub struct Children([Known<OwnedState>; OwnedObject::ALL.len()]);
 
-impl Index<ChildKind> for Children {
-    type Output = Known<ChildState>;
-    fn index(&self, kind: ChildKind) -> &Known<ChildState> {
+impl Index<OwnedObject> for Children {
+    type Output = Known<OwnedState>;
+    fn index(&self, kind: OwnedObject) -> &Known<OwnedState> {
         &self.0[kind as usize]
     }
 }
 
-impl IndexMut<ChildKind> for Children {
-    fn index_mut(&mut self, kind: ChildKind) -> &mut Known<ChildState> {
+impl IndexMut<OwnedObject> for Children {
+    fn index_mut(&mut self, kind: OwnedObject) -> &mut Known<OwnedState> {
         &mut self.0[kind as usize]
     }
 }
 
 /// Written by kind, so that a kind that is new is unknown in what was written before.
-impl From<BTreeMap<ChildKind, Known<ChildState>>> for Children {
-    fn from(states: BTreeMap<ChildKind, Known<ChildState>>) -> Self {
+impl From<BTreeMap<OwnedObject, Known<OwnedState>>> for Children {
+    fn from(states: BTreeMap<OwnedObject, Known<OwnedState>>) -> Self {
         let mut children = Children::default();
         for (kind, state) in states {
             children[kind] = state;
@@ -212,22 +140,37 @@ impl From<BTreeMap<ChildKind, Known<ChildState>>> for Children {
     }
 }
 
-impl From<Children> for BTreeMap<ChildKind, Known<ChildState>> {
+impl From<Children> for BTreeMap<OwnedObject, Known<OwnedState>> {
     fn from(children: Children) -> Self {
-        ChildKind::ALL.into_iter().zip(children.0).collect()
+        OwnedObject::ALL.into_iter().zip(children.0).collect()
     }
+}
+
+/// An object that a deleted database of this name has left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Left {
+    /// UID of that ClusteredDatabase.
+    pub by: String,
+    /// The object's UID.
+    pub uid: String,
+    /// Its version.
+    pub resource_version: String,
 }
 
 /// Where one object stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all_fields = "camelCase")]
-pub enum ChildState {
+pub enum OwnedState {
     /// There is none (or it is being deleted and will be none).
     Missing,
     /// An object with this name is not ours: it has another owner, or none and not our label either.
     Foreign {
         /// Whose it is, in words that end "… is": `owned by Deployment other`.
         why: String,
+        /// It was left by a database of this name that was deleted.
+        #[serde(default)]
+        left: Option<Left>,
     },
     /// As it should be.
     Current {
@@ -279,10 +222,30 @@ pub struct Validity {
     pub until: DateTime<Utc>,
 }
 
+/// The certificate of the agents as it stands in its Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentsCertificate {
+    /// The Secret, at the version that was read.
+    pub secret: ObjectVersion,
+    /// When it is valid.
+    pub validity: Validity,
+}
+
+/// `-rw` leads to addresses that no pod of the database has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForeignRoute {
+    /// These addresses.
+    pub addresses: BTreeSet<String>,
+    /// Since when there has always been one, this one or another.
+    pub since: DateTime<Utc>,
+}
+
 /// What the StatefulSet asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SetFacts {
+pub struct StatefulSetView {
     /// Its UID.
     pub uid: String,
     /// Its version.
@@ -353,8 +316,8 @@ pub struct Pod {
     pub role: Option<String>,
     /// Its agent's token was made for a ServiceAccount that is no more: the API server does not know this agent, so it
     /// can neither read the database nor hold the Lease, until the kubelet has got it another (after up to 48 min).
-    #[serde(default)]
-    pub token_void: bool,
+    #[serde(default, rename = "tokenVoid")]
+    pub token_revoked: bool,
     /// PostgreSQL's image, or before it first ran that of a container that comes before it, cannot be pulled or started.
     pub image_error: Option<ImageError>,
     /// What else keeps a pod that has a node, and is not ready, from running or from staying up.
@@ -368,6 +331,11 @@ impl Pod {
     /// Its containers cannot have run: it has no node, or its image cannot be had.
     pub fn never_ran(&self) -> bool {
         self.node.is_none() || self.image_error.is_some()
+    }
+
+    /// It does not run, or does not stay up, for a reason that Kubernetes tells.
+    pub fn does_not_run(&self) -> bool {
+        self.never_ran() || self.trouble.is_some()
     }
 }
 
@@ -460,16 +428,19 @@ pub struct Claim {
     /// The node for whose pod its volume is, or was, to be made. A provisioner takes this away when it gives up there.
     #[serde(default)]
     pub selected_node: Option<String>,
-    /// `spec.resources.requests.storage`, in bytes.
-    pub requested: u64,
-    /// `status.capacity.storage`, in bytes: what it has, as far as that is told.
+    /// `spec.resources.requests.storage`.
+    pub requested: Bytes,
+    /// `status.capacity.storage`: what it has, as far as that is told.
     #[serde(default)]
-    pub capacity: Option<u64>,
+    pub capacity: Option<Bytes>,
     /// What Kubernetes says of a growth that it has accepted and not done yet.
     #[serde(default)]
     pub growth: Option<Growth>,
     /// UID of the ClusteredDatabase that it was made for (label [`api::names::LABEL_CLUSTER_UID`]).
     pub cluster_uid: Option<String>,
+    /// It lacks labels, annotations or the attributes class that the spec asks for.
+    #[serde(default)]
+    pub differs: bool,
 }
 
 /// How far a claim's growth is, by its conditions.
@@ -513,7 +484,7 @@ pub enum Target {
     /// The ClusteredDatabase's status.
     Status,
     /// One of its objects.
-    Child(ChildKind),
+    Child(OwnedObject),
     /// A pod, by name. Also where a StatefulSet's failure to make that pod belongs.
     Pod(String),
     /// A claim, by name.
@@ -522,11 +493,13 @@ pub enum Target {
     Certificate(String),
     /// The cpu and memory of a pod, by name.
     Resize(String),
+    /// A DatabaseBackup, by name.
+    Backup(String),
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::Scene;
+    use super::super::model::Scene;
     use super::*;
 
     #[test]

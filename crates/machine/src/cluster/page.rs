@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::decision::Step;
-use super::{RULES, TRANSITIONS, patience};
+use super::{RULES, TRANSITIONS, wait_limit};
 
 /// `docs/state-machine.md`.
 pub fn state_machine_page() -> String {
@@ -26,18 +26,23 @@ pub fn state_machine_page() -> String {
     page.push_str(
         "```\n\n## Rules\n\n\
          Tried in this order at every decision; the first that proposes something decides.\n\
-         While an action of a passable rule rests after a failure, the rules behind it go on.\n\n\
-         | # | rule | family | passable | what |\n|---|---|---|---|---|\n",
+         A rule that explains only says what is waited for, and who can end that. While an action backs off after\n\
+         a failure, the rules behind it go on if its rule yields, and wait for it if its rule holds. \"Protocol\" names\n\
+         the rules of the [failover protocol](protocol.md) that a rule carries out.\n\n\
+         | # | rule | family | kind | on back-off | protocol | what |\n|---|---|---|---|---|---|---|\n",
     );
     for (number, rule) in RULES.iter().enumerate() {
-        let passable = if rule.passable { "yes" } else { "" };
+        let protocol: Vec<_> = rule.protocol.iter().map(u8::to_string).collect();
         let _ = writeln!(
             page,
-            "| {} | {} | {} | {passable} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {} |",
             number + 1,
             rule.name,
             rule.family,
-            rule.what
+            rule.kind.as_str(),
+            rule.on_backoff.as_str(),
+            protocol.join(", "),
+            rule.what.replace("\n- ", "<br>– ")
         );
     }
     page.push_str(
@@ -49,9 +54,17 @@ pub fn state_machine_page() -> String {
         let _ = writeln!(page, "| {} | {} | {} |", number + 1, rule.name, rule.what);
     }
     page.push_str(
+        "\n## Rules of backups\n\n\
+         For each DatabaseBackup, tried in this order. A backup does nothing to the cluster: its UID stands in\n\
+         `status.intent.backup`, and the primary's agent takes it.\n\n| # | rule | what |\n|---|---|---|\n",
+    );
+    for (number, rule) in crate::backup::RULES.iter().enumerate() {
+        let _ = writeln!(page, "| {} | {} | {} |", number + 1, rule.name, rule.what);
+    }
+    page.push_str(
         "\n## Deadlines\n\n\
          Every wait outside `Ready`, `Hibernated` and `Failed` has one, unless the user wants it so\n\
-         (`status.waiting.deadline`). Some end with something else being done. After the others the phase stays,\n\
+         (`status.waiting.deadlineTime`). Some end with something else being done. After the others the phase stays,\n\
          nothing is given up, and the condition `Progressing` is `False` with reason `DeadlineExceeded` until the\n\
          wait ends or changes.\n\n\
          | step | time for one wait |\n|---|---|\n",
@@ -60,7 +73,7 @@ pub fn state_machine_page() -> String {
         let limit = if matches!(step, Step::Supervised | Step::Fenced | Step::Paused) {
             "as long as the user likes".to_owned()
         } else {
-            format!("{} min", patience(Some(step)).num_minutes())
+            format!("{} min", wait_limit(Some(step)).num_minutes())
         };
         let _ = writeln!(page, "| {} | {limit} |", step.as_str());
     }

@@ -5,10 +5,10 @@ use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::Action;
 use super::decision::Failure;
-use super::facts::Facts;
+use super::facts::{Facts, fenced, hibernation, volumes};
 use super::health::ConditionKind;
 use super::transitions::may_follow;
-use super::{durability, failover, fenced, hibernation, switchover, volumes};
+use super::{durability, failover, switchover};
 
 /// The stored phase, as far as it can be true. A resource that is not being deleted cannot have been before: such a
 /// status was copied from another one.
@@ -85,13 +85,21 @@ fn moving(facts: &Facts<'_>, action: &Action) -> Option<Phase> {
     (underway(facts) == Phase::Updating && may_follow(stored(facts), phase)).then_some(phase)
 }
 
+/// The first database is being made, from a backup or new; or it is there, and the other instances are to come.
+fn making(facts: &Facts<'_>) -> Phase {
+    match facts.wanted.spec.recovery() {
+        Some(_) if facts.status.system_identifier.is_none() => Phase::Restoring,
+        Some(_) | None => Phase::Creating,
+    }
+}
+
 /// On the way to `Ready`: for the first time, or again. A database whose status was wiped after it was made is being
 /// updated, since a creation that far has a phase.
 fn underway(facts: &Facts<'_>) -> Phase {
     match stored(facts) {
-        Some(Phase::Creating | Phase::Restoring) => Phase::Creating,
-        Some(Phase::Failed | Phase::Hibernated) if facts.status.system_identifier.is_none() => Phase::Creating,
-        None if !facts.bootstrapped() => Phase::Creating,
+        Some(Phase::Creating | Phase::Restoring) => making(facts),
+        Some(Phase::Failed | Phase::Hibernated) if facts.status.system_identifier.is_none() => making(facts),
+        None if !facts.bootstrapped() => making(facts),
         None
         | Some(
             Phase::Ready

@@ -1,25 +1,45 @@
-//! A switchover that an operation asks for once ([`crate::operation::request`]). What came of it is remembered with the
-//! request's text, so that only another operation asks again. How it is done is in [`super::switchover`].
+//! What an operation asks for once ([`api::operation::Request`]). It is noted before anything is done for it, and its outcome
+//! is noted with it, so that only another operation asks again. A requested switchover is carried out in
+//! [`super::switchover`].
 
-use api::status::{RequestOutcome, SwitchoverRequest};
+use api::operation::{Action as Asked, Request};
+use api::status::{NotedRequest, RequestOutcome, WaitReason};
 use chrono::TimeDelta;
 
 use super::action::{Action, StatusChange};
 use super::decision::Step;
 use super::facts::Facts;
-use super::fenced;
-use super::observed::Pod;
-use super::restarts;
-use super::rule::{Proposal, Rule};
-use crate::protocol::MemberState;
+use super::facts::request::{open, open_request};
+use super::facts::switchover::unfit;
+use super::rule::{OnBackoff, Progress, Proposal, Rule, RuleKind};
+use super::wait::WaitKey;
+use super::{drift, image, loss, quarantine, rollout};
 
 /// See [`Rule::what`].
 pub const REQUEST: Rule = Rule {
     name: "request",
     family: "request",
-    what: "A switchover that an operation asks for is noted, and its outcome is. It is given up at once where spec.primary.prefer names another instance, and after 5 min in which it could not begin.",
-    propose: request,
-    passable: false,
+    what: "What an operation asks for is noted, and so is its outcome.\n\
+           - A default image is recorded if it is the operator's.\n\
+           - A restart of all instances is a change of their template.\n\
+           - A switchover is given up at once where spec.primary.prefer names another instance, and after 5 min in which it could not begin.",
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: request,
+    on_backoff: OnBackoff::Hold,
+};
+
+/// See [`Rule::what`].
+pub const ACCEPT_LOSS: Rule = Rule {
+    name: "accept-loss",
+    family: "request",
+    what: "The loss of what missing instances have is accepted by an operation, in the Lease's present epoch and while no primary serves.\n\
+           - Also where the database is paused or its spec invalid.\n\
+           - The acceptance ends with the next epoch, and when the operation is taken back.",
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: accept_loss,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
@@ -27,69 +47,124 @@ pub const AWAIT_REQUEST: Rule = Rule {
     name: "await-request",
     family: "request",
     what: "What keeps a requested switchover from beginning is said.",
-    propose: await_request,
-    passable: false,
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_request,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// Somebody stands by and expects it: one that happens much later is a surprise.
-const PATIENCE: TimeDelta = TimeDelta::minutes(5);
-/// Of the request's text so many bytes count: the status is to hold it.
-const LONGEST: usize = 128;
-
-/// The request's text.
-fn value<'a>(facts: &Facts<'a>) -> Option<&'a str> {
-    let value = facts.wanted.switchover?;
-    let end = (0..=LONGEST.min(value.len()))
-        .rev()
-        .find(|end| value.is_char_boundary(*end));
-    Some(&value[..end.unwrap_or(0)])
-}
-
-/// The instance that a value names.
-fn instance(value: &str) -> &str {
-    value.split_once('/').map_or(value, |(instance, _)| instance)
-}
-
-/// The instance that is to be the primary by a request that is still open.
-pub(super) fn open<'a>(facts: &Facts<'a>) -> Option<&'a str> {
-    let value = value(facts)?;
-    let noted = facts.status.memo.request.as_ref()?;
-    (noted.value == value && noted.outcome.is_none()).then(|| instance(value))
-}
+const WAIT_LIMIT: TimeDelta = TimeDelta::minutes(5);
 
 /// The open request, with the outcome that it has now.
 pub(super) fn ended(facts: &Facts<'_>, outcome: RequestOutcome, why: String) -> Option<StatusChange> {
-    open(facts)?;
-    let noted = facts.status.memo.request.clone()?;
-    Some(StatusChange::NoteRequest(Some(SwitchoverRequest {
-        outcome: Some(outcome),
-        message: Some(why),
-        ..noted
-    })))
+    open_request(facts)?;
+    Some(closed(facts.status.memo.request.as_ref()?, outcome, why))
 }
 
-fn write(change: StatusChange, because: String) -> Option<Proposal> {
-    Proposal::act(Step::Switchover, Action::WriteStatus(vec![change]), because)
+fn closed(noted: &NotedRequest, outcome: RequestOutcome, why: String) -> StatusChange {
+    StatusChange::NoteRequest(Some(NotedRequest {
+        outcome: Some(outcome),
+        message: Some(why),
+        ..noted.clone()
+    }))
+}
+
+fn write(action: &Asked, change: StatusChange, because: String) -> Option<Proposal> {
+    let step = match action {
+        Asked::Switchover(_) => Step::Switchover,
+        Asked::TakeImage(_) | Asked::Restart(_) => Step::Rollout,
+        Asked::AcceptLoss(_) => Step::Primary,
+        Asked::DiscardQuarantined(_) => Step::Volumes,
+        Asked::RecreateLease(_) => Step::Repair,
+    };
+    Proposal::act(step, Action::WriteStatus(vec![change]), because)
+}
+
+/// Whether it goes before everything that keeps the operator from other work.
+fn is_urgent(request: &Request) -> bool {
+    match request.action {
+        Asked::AcceptLoss(_) => true,
+        Asked::Switchover(_)
+        | Asked::TakeImage(_)
+        | Asked::Restart(_)
+        | Asked::DiscardQuarantined(_)
+        | Asked::RecreateLease(_) => false,
+    }
 }
 
 fn request(facts: &Facts<'_>) -> Option<Proposal> {
+    proceed(facts, |request| !is_urgent(request))
+}
+
+fn accept_loss(facts: &Facts<'_>) -> Option<Proposal> {
+    proceed(facts, is_urgent)
+}
+
+/// The next step of a request that `is_ours`.
+fn proceed(facts: &Facts<'_>, is_ours: fn(&Request) -> bool) -> Option<Proposal> {
     let noted = facts.status.memo.request.as_ref();
-    let Some(value) = value(facts) else {
-        let taken_back = noted.filter(|noted| noted.outcome.is_none())?;
-        let because = format!("the request {} was taken back", taken_back.value);
-        return write(StatusChange::NoteRequest(None), because);
+    let Some(asked) = facts.wanted.request.filter(|asked| is_ours(asked)) else {
+        let taken_back = noted.filter(|noted| noted.outcome.is_none() && is_ours(&noted.request))?;
+        return take_back(facts, taken_back);
     };
-    let Some(noted) = noted.filter(|noted| noted.value == value) else {
-        let new = SwitchoverRequest {
-            value: value.to_owned(),
-            since: facts.now,
-            outcome: None,
-            message: None,
-        };
-        let because = format!("a switchover to {} is requested", instance(value));
-        return write(StatusChange::NoteRequest(Some(new)), because);
+    let Some(noted) = noted.filter(|noted| noted.request == *asked) else {
+        return note(facts, asked);
     };
-    let target = open(facts)?;
+    let action = &open_request(facts)?.action;
+    let progress = match action {
+        Asked::Switchover(switchover) => switch_over(facts, noted, &switchover.to)?,
+        Asked::TakeImage(take) => image::take(facts, &take.image)?,
+        Asked::Restart(_) => rollout::restart_all(facts, &asked.uid)?,
+        Asked::AcceptLoss(accept) => loss::accept(facts, accept.epoch)?,
+        Asked::DiscardQuarantined(discard) => quarantine::discard(facts, discard)?,
+        Asked::RecreateLease(_) => drift::recreated(facts)?,
+    };
+    match progress {
+        Progress::Ends(outcome, why) => write(action, closed(noted, outcome, why.clone()), why),
+        Progress::Changes(change, why) => write(action, change, why),
+    }
+}
+
+/// A new request is open, unless it is refused as things are.
+fn note(facts: &Facts<'_>, asked: &Request) -> Option<Proposal> {
+    let refusal = match &asked.action {
+        Asked::RecreateLease(_) => drift::refusal_to_recreate(facts)?,
+        Asked::Switchover(_)
+        | Asked::TakeImage(_)
+        | Asked::Restart(_)
+        | Asked::AcceptLoss(_)
+        | Asked::DiscardQuarantined(_) => None,
+    };
+    let because = format!("{} is requested", asked.action);
+    let new = NotedRequest {
+        request: asked.clone(),
+        since: facts.now,
+        outcome: refusal.is_some().then_some(RequestOutcome::GivenUp),
+        message: refusal,
+    };
+    write(&asked.action, StatusChange::NoteRequest(Some(new)), because)
+}
+
+/// Nothing more is done for an open request. One that has been used meanwhile is done.
+fn take_back(facts: &Facts<'_>, noted: &NotedRequest) -> Option<Proposal> {
+    let action = &noted.request.action;
+    let used = match action {
+        Asked::AcceptLoss(accept) => loss::is_used(facts, accept.epoch),
+        Asked::Switchover(_)
+        | Asked::TakeImage(_)
+        | Asked::Restart(_)
+        | Asked::DiscardQuarantined(_)
+        | Asked::RecreateLease(_) => None,
+    };
+    if let Some(why) = used {
+        return write(action, closed(noted, RequestOutcome::Done, why.clone()), why);
+    }
+    let because = format!("the request for {action} was taken back");
+    write(action, StatusChange::NoteRequest(None), because)
+}
+
+fn switch_over(facts: &Facts<'_>, noted: &NotedRequest, target: &str) -> Option<Progress> {
     let (outcome, why) = if facts.primary().is_some_and(|primary| primary.name == target) {
         (RequestOutcome::Done, format!("{target} is the primary"))
     } else if let Some(prefer) = contradicts(facts, target) {
@@ -97,8 +172,8 @@ fn request(facts: &Facts<'_>) -> Option<Proposal> {
             "the switchover to {target} is refused: spec.primary.prefer names {prefer}; change or remove that instead"
         );
         (RequestOutcome::GivenUp, why)
-    } else if facts.now >= noted.since + PATIENCE && facts.status.intent.primary.as_deref() != Some(target) {
-        let minutes = PATIENCE.num_minutes();
+    } else if facts.now >= noted.since + WAIT_LIMIT && facts.status.intent.primary.as_deref() != Some(target) {
+        let minutes = WAIT_LIMIT.num_minutes();
         let why = format!(
             "the switchover to {target} could not begin within {minutes} min: {}",
             obstacle(facts, target)
@@ -107,12 +182,12 @@ fn request(facts: &Facts<'_>) -> Option<Proposal> {
     } else {
         return None;
     };
-    write(ended(facts, outcome, why.clone())?, why)
+    Some(Progress::Ends(outcome, why))
 }
 
 /// The instance that the spec prefers instead.
 fn contradicts<'a>(facts: &Facts<'a>, target: &str) -> Option<&'a str> {
-    let prefer = facts.wanted.spec.primary.preferred();
+    let prefer = facts.wanted.spec.primary.prefer.as_deref();
     prefer.filter(|prefer| *prefer != target)
 }
 
@@ -123,46 +198,13 @@ fn obstacle(facts: &Facts<'_>, target: &str) -> String {
     }
 }
 
-/// Why `primary` cannot hand over to the instance `target` now.
-pub(super) fn unfit(facts: &Facts<'_>, primary: &Pod, target: &str) -> Option<String> {
-    let replicas = facts.wanted.replicas();
-    if (0..replicas).all(|ordinal| format!("{}-{ordinal}", facts.wanted.name) != target) {
-        return Some(format!("there is no instance {target} among {replicas}"));
-    }
-    let Some(pod) = facts.pods().iter().find(|pod| pod.name == target) else {
-        return Some(format!("{target} has no pod"));
-    };
-    if fenced::is_fenced(facts, target) {
-        return Some(format!("spec.fenced names {target}"));
-    }
-    if !streams(facts, pod) {
-        return Some(format!("{target} does not stream from the primary"));
-    }
-    if !facts.takes_pods(pod) && facts.takes_pods(primary) {
-        return Some(format!(
-            "the node of {target} takes no pods, so it would not stay primary"
-        ));
-    }
-    if facts.current_revision(primary) && !facts.current_revision(pod) {
-        return Some(format!("the pod of {target} is of an older template"));
-    }
-    let permit = restarts::restarting(facts)?;
-    Some(format!("{} restarts PostgreSQL", permit.pod))
-}
-
-/// It serves as a standby that receives WAL.
-pub(super) fn streams(facts: &Facts<'_>, pod: &Pod) -> bool {
-    let report = facts.report(pod);
-    let serves = facts.serves(pod) && !fenced::is_fenced(facts, &pod.name);
-    serves && report.is_some_and(|report| report.state == MemberState::Streaming)
-}
-
 fn await_request(facts: &Facts<'_>) -> Option<Proposal> {
     let target = open(facts)?;
-    let deadline = facts.status.memo.request.as_ref()?.since + PATIENCE;
+    let deadline = facts.status.memo.request.as_ref()?.since + WAIT_LIMIT;
     let what = format!("the requested switchover to {target}: {}", obstacle(facts, target));
     let who = "the agents, or the user by taking the operation back (spec.cancel)";
-    Some(Proposal::wait(facts, Step::Switchover, what, who)?.until(deadline))
+    let key = WaitKey::pod(WaitReason::SwitchoverStart, target);
+    Some(Proposal::wait(facts, Step::Switchover, key, what, who)?.until(deadline))
 }
 
 #[cfg(test)]

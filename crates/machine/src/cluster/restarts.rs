@@ -1,25 +1,26 @@
 //! Settings: taken up by every agent; those that need a restart by one member after another, by permit.
 
-use api::status::RestartPermit;
-use chrono::{DateTime, TimeDelta, Utc};
+use api::status::{RestartPermit, WaitReason};
 
 use super::action::{Action, StatusChange};
 use super::decision::Step;
-use super::facts::{Facts, list};
-use super::fenced;
+use super::facts::restarts::{RESTART_PATIENCE, in_use, refusal, restart_deadline, restart_of, restarting};
+use super::facts::rollout::{next, supervised};
+use super::facts::{Facts, fenced, list, resize, wal};
 use super::observed::Pod;
-use super::resize;
-use super::rollout::{next, supervised};
-use super::rule::{Proposal, Rule};
-use super::wal;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use super::wait::WaitKey;
 
 /// See [`Rule::what`].
 pub const RESTART: Rule = Rule {
     name: "restart",
     family: "rollout",
-    what: "Members whose settings need a restart get the permit one after another; the primary last, or first if a limit that binds standbys is lowered. A standby that makes no use of it for 2 min lets the other standbys go before it.",
-    propose: restart,
-    passable: false,
+    what: "Members whose settings need a restart get the permit one after another: the primary last, or first if a limit that binds standbys is lowered.\n\
+           - A standby that does not use its permit for 2 min lets the other standbys go before it.",
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: restart,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
@@ -27,15 +28,17 @@ pub const AWAIT_SETTINGS: Rule = Rule {
     name: "await-settings",
     family: "rollout",
     what: "Members that have not taken up the wanted settings are waited for; PostgreSQL's refusal is shown.",
-    propose: await_settings,
-    passable: false,
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_settings,
+    on_backoff: OnBackoff::Hold,
 };
 
 fn restart(facts: &Facts<'_>) -> Option<Proposal> {
     let permit = facts.status.intent.restart.as_ref();
     if let Some(permit) = restarting(facts) {
         let who = format!("the agent in pod {}", permit.pod);
-        let wait = Proposal::wait(facts, Step::Settings, restart_of(permit), who)?;
+        let wait = wait_for_restart(facts, permit, who)?;
         return Some(wait.until(restart_deadline(facts, permit)));
     }
     let spent = permit.filter(|permit| in_use(facts, permit));
@@ -73,39 +76,9 @@ fn restart(facts: &Facts<'_>) -> Option<Proposal> {
     )
 }
 
-/// A standby that is not back after this long may never be (its volume, its settings): it is waited for no more, and keeps
-/// no primary where it is. Less than the time in which a requested switchover has to begin.
-const RESTART_PATIENCE: TimeDelta = TimeDelta::minutes(2);
-
-fn restart_of(permit: &RestartPermit) -> String {
-    format!("{} to restart PostgreSQL", permit.pod)
-}
-
-fn restart_deadline(facts: &Facts<'_>, permit: &RestartPermit) -> DateTime<Utc> {
-    let given = facts.status.memo.restart_since;
-    given.unwrap_or_else(|| facts.waiting_since(&restart_of(permit))) + RESTART_PATIENCE
-}
-
-/// The leave to restart that somebody makes use of.
-pub(super) fn restarting<'a>(facts: &Facts<'a>) -> Option<&'a RestartPermit> {
-    let permit = facts.status.intent.restart.as_ref()?;
-    (in_use(facts, permit) && facts.now < restart_deadline(facts, permit)).then_some(permit)
-}
-
-/// The permitted restart is still to be expected: same pod, same settings, and not yet served with them since.
-fn in_use(facts: &Facts<'_>, permit: &RestartPermit) -> bool {
-    let pod = facts
-        .pods()
-        .iter()
-        .find(|pod| pod.name == permit.pod && pod.uid == permit.pod_uid && !pod.terminating);
-    let done = |pod: &Pod| {
-        facts.serves(pod)
-            && facts
-                .report(pod)
-                .is_some_and(|now| now.settings == permit.settings && !now.pending_restart)
-    };
-    let possible = permit.settings == facts.wanted.settings && !fenced::is_fenced(facts, &permit.pod);
-    possible && pod.is_some_and(|pod| !done(pod))
+fn wait_for_restart(facts: &Facts<'_>, permit: &RestartPermit, who: String) -> Option<Proposal> {
+    let what = format!("{} to restart PostgreSQL", permit.pod);
+    Proposal::wait(facts, Step::Settings, restart_of(permit), what, who)
 }
 
 /// The member that may restart now. The one whose permit is spent, its time over, lets others of its kind go before it.
@@ -154,20 +127,13 @@ fn next_restart<'a>(facts: &Facts<'a>, spent: Option<&RestartPermit>) -> Option<
     ((0..facts.expected()).all(reloaded) && facts.all_serve_except(Some(next.ordinal))).then_some(next)
 }
 
-/// A member whose PostgreSQL refuses the settings, and its words.
-pub(super) fn refusal<'a>(facts: &Facts<'a>) -> Option<(&'a Pod, &'a str)> {
-    facts
-        .pods()
-        .iter()
-        .find_map(|pod| Some((pod, facts.report(pod)?.settings_error.as_deref()?)))
-}
-
 fn await_settings(facts: &Facts<'_>) -> Option<Proposal> {
     if let Some((pod, error)) = refusal(facts) {
         let what = format!("settings that PostgreSQL accepts; {} says: {error}", pod.name);
         return Proposal::wait(
             facts,
             Step::Settings,
+            WaitKey::pod(WaitReason::SettingsAcceptance, &pod.name),
             what,
             "the user, by changing spec.postgres.parameters",
         );
@@ -175,12 +141,16 @@ fn await_settings(facts: &Facts<'_>) -> Option<Proposal> {
     let permit = facts.status.intent.restart.as_ref();
     if let Some(permit) = permit.filter(|permit| in_use(facts, permit)) {
         let who = format!("the agent in pod {}, which was let do it long ago", permit.pod);
-        return Proposal::wait(facts, Step::Settings, restart_of(permit), who);
+        return wait_for_restart(facts, permit, who);
     }
-    let late = || facts.pods().iter().filter(|pod| !facts.settled_settings(pod));
-    late().next()?;
-    let what = format!("{} to take up the settings", list(late().map(|pod| pod.name.as_str())));
-    Proposal::wait(facts, Step::Settings, what, "their agents")
+    let pods = facts.pods().iter();
+    let late = pods
+        .filter(|pod| !facts.settled_settings(pod))
+        .map(|pod| pod.name.as_str());
+    late.clone().next()?;
+    let keys = late.clone().map(|name| WaitKey::pod(WaitReason::SettingsReload, name));
+    let what = format!("{} to take up the settings", list(late));
+    Proposal::wait_for_all(facts, Step::Settings, keys, what, "their agents")
 }
 
 #[cfg(test)]

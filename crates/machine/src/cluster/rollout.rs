@@ -3,81 +3,59 @@
 //! Two rules hold it together. A member that is not at the target and does not serve may always be brought there. One
 //! that serves is only taken down while all others serve: so a change that does not work stops after one member.
 
-use api::spec::PrimaryUpdates;
+use api::status::{RequestOutcome, WaitReason};
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::action::Action;
+use super::action::{Action, StatusChange};
 use super::decision::Step;
-use super::facts::{Facts, list};
-use super::fenced;
-use super::members::exact;
+use super::facts::restarts::{refusal, restarting};
+use super::facts::rollout::{lets_primary_go, needs_replacing, next, outdated, supervised};
+use super::facts::switchover::unfit;
+use super::facts::wal::{cannot_run, is_not_yet_due, lacks_nothing_else};
+use super::facts::{Facts, exact, fenced, list, resize, volumes};
 use super::observed::Pod;
-use super::request;
-use super::resize;
-use super::restarts::{refusal, restarting};
-use super::rule::{Proposal, Rule};
-use super::{claims, volumes, wal, wal_claims};
+use super::rule::{OnBackoff, Progress, Proposal, Rule, RuleKind};
+use super::wait::WaitKey;
+use super::{claims, wal, wal_claims};
 use crate::protocol::MemberReport;
 
 /// See [`Rule::what`].
 pub const REPLACE_IDLE: Rule = Rule {
     name: "replace-idle",
     family: "rollout",
-    what: "A pod of an older template that is not ready is replaced at once, unless the wanted image is known not to run, or it restarts by permit and needs no other pod. Once there is a database, one that may run waits until no other pod is going away, and the Lease holder's, or any while no primary serves, is given a minute; and while a pod of the wanted template is missing, has yet to run or fails, one that has run stays, unless it fails as well while another of the wanted template is ready.",
-    propose: replace_idle,
-    passable: false,
+    what: "A pod of an older template that is not ready is replaced at once.\n\
+           - Not while the wanted image is known not to run, nor while the pod restarts by permit and needs no other pod.\n\
+           - Once there is a database: not while another pod is going away.\n\
+           - The lease holder, and every pod while no primary serves, gets a minute first.\n\
+           - While a new pod is missing, has yet to run, or fails, a pod that has run stays, unless it fails too and another new pod is ready.",
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: replace_idle,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
 pub const AWAIT_SETTLED: Rule = Rule {
     name: "await-settled",
     family: "rollout",
-    what: "While pods of an older template are left, each new one has to have been ready for 10 s, and not to end again and again, before another pod, or the primary, has its turn.",
-    propose: await_settled,
-    passable: false,
+    what: "During a rolling change each new pod has to be ready for 10 s, without ending again and again, before the next pod or the primary has its turn.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_settled,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
 pub const REPLACE_SERVING: Rule = Rule {
     name: "replace-serving",
     family: "rollout",
-    what: "A pod of an older template that serves and cannot be brought to the new one in place is replaced while all others serve: the highest standby first, a primary only if it is alone.",
-    propose: replace_serving,
-    passable: false,
+    what: "A pod of an older template that serves, and cannot be changed in place, is replaced while all others serve: the highest standby first.\n\
+           - The primary is replaced only if it is the only instance.",
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: replace_serving,
+    on_backoff: OnBackoff::Hold,
 };
-
-pub(super) fn outdated<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a Pod> {
-    facts
-        .pods()
-        .iter()
-        .rev()
-        .filter(move |pod| !pod.terminating && !facts.current_revision(pod) && !fenced::is_kept(facts, pod))
-}
-
-/// The pod of an older template whose turn it is, if all serve.
-pub(super) fn next<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
-    let primary = facts.primary();
-    let is_primary = |pod: &&Pod| primary.is_some_and(|primary| primary.uid == pod.uid);
-    let standbys = || outdated(facts).filter(|pod| !is_primary(pod));
-    let is_due = |pod: &&Pod| !wal::is_not_yet_due(facts, pod);
-    standbys()
-        .find(is_due)
-        .or_else(|| outdated(facts).find(|pod| is_due(pod) && !wal::lacks_nothing_else(facts, pod)))
-        .or_else(|| standbys().next())
-        .or_else(|| outdated(facts).next())
-}
-
-/// Only a new pod can be as the wanted template says.
-pub(super) fn needs_replacing(facts: &Facts<'_>, pod: &Pod) -> bool {
-    !facts.current_revision(pod) && !resize::suffices(facts, pod)
-}
-
-/// The primary's pod may go before this one: it is as wanted, or lacks only a WAL volume that cannot be had yet, while the
-/// primary lacks more.
-pub(super) fn lets_primary_go(facts: &Facts<'_>, primary: &Pod, pod: &Pod) -> bool {
-    let waits = wal::is_not_yet_due(facts, pod) && !wal::lacks_nothing_else(facts, primary);
-    facts.current_revision(pod) || waits
-}
 
 /// Lets this pod be made again, from a template that fits it, unless the last copy of the data would go with it.
 pub(super) fn replace(facts: &Facts<'_>, pod: &Pod, because: String) -> Option<Proposal> {
@@ -95,7 +73,7 @@ const MANY: u32 = 3;
 
 /// This pod is as wanted, but for a WAL volume that it may lack.
 fn is_new(facts: &Facts<'_>, pod: &Pod) -> bool {
-    !pod.terminating && (facts.current_revision(pod) || wal::lacks_nothing_else(facts, pod))
+    !pod.terminating && (facts.current_revision(pod) || lacks_nothing_else(facts, pod))
 }
 
 /// It does not come up, and not for want of a primary alone: that says nothing of its template.
@@ -116,17 +94,17 @@ fn is_doubtful(facts: &Facts<'_>) -> bool {
 /// in a moment.
 fn is_worth_a_doubt(facts: &Facts<'_>, pod: &Pod) -> bool {
     let runs = facts.pods().iter().any(|pod| pod.ready && is_new(facts, pod));
-    pod.never_ran() || wal::cannot_run(facts, pod) || pod.unstarted || runs && fails(facts, pod)
+    pod.never_ran() || cannot_run(facts, pod) || pod.unstarted || runs && fails(facts, pod)
 }
 
 fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
     let holder = facts.holder_pod().filter(|_| facts.bootstrapped());
     let is_holder = |pod: &Pod| holder.is_some_and(|holder| holder.uid == pod.uid);
-    let never_ran = |pod: &Pod| pod.never_ran() || wal::cannot_run(facts, pod);
+    let never_ran = |pod: &Pod| pod.never_ran() || cannot_run(facts, pod);
     // PostgreSQL restarts, and may need no other pod then.
     let permit = restarting(facts);
     let restarts = |pod: &Pod| permit.is_some_and(|permit| permit.pod_uid == pod.uid) && resize::suffices(facts, pod);
-    let idle = || outdated(facts).filter(|pod| !pod.ready && !restarts(pod) && !wal::is_not_yet_due(facts, pod));
+    let idle = || outdated(facts).filter(|pod| !pod.ready && !restarts(pod) && !is_not_yet_due(facts, pod));
     let doubtful = facts.bootstrapped() && is_doubtful(facts);
     let may_go = |pod: &&Pod| !doubtful || is_worth_a_doubt(facts, pod);
     let leaves_data = |pod: &&Pod| claims::before_replacing(facts, pod).is_none();
@@ -146,17 +124,19 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
             return None;
         }
         // While no primary serves, any member may be the one that is elected.
-        let patience = if is_holder(pod) {
-            Some(format!("{} to be ready again, before it is replaced", pod.name))
+        let waits_for = if is_holder(pod) {
+            let key = WaitKey::pod(WaitReason::HolderReturn, &pod.name);
+            Some((key, format!("{} to be ready again, before it is replaced", pod.name)))
         } else if facts.primary().is_none() && facts.expected() > 1 {
-            Some("a primary to serve, before pods of the older template are replaced".to_owned())
+            let what = "a primary to serve, before pods of the older template are replaced";
+            Some((WaitReason::PrimaryReturn.into(), what.to_owned()))
         } else {
             None
         };
-        if let Some(what) = patience {
-            let deadline = facts.waiting_since(&what) + HOLDER_PATIENCE;
+        if let Some((key, what)) = waits_for {
+            let deadline = facts.waiting_since(&key) + HOLDER_PATIENCE;
             if facts.now < deadline {
-                return Some(Proposal::wait(facts, Step::Rollout, what, "the agents")?.until(deadline));
+                return Some(Proposal::wait(facts, Step::Rollout, key, what, "the agents")?.until(deadline));
             }
         }
     }
@@ -169,15 +149,15 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
 /// is once in a rolling change for each pod that another one follows, and no part of any outage.
 pub(super) const SETTLES: TimeDelta = TimeDelta::seconds(10);
 
-fn settled(pod: &Pod) -> String {
-    let seconds = SETTLES.num_seconds();
-    format!("{}, which is new, to have served for {seconds} s", pod.name)
+/// What the timer of the wait for a new pod to stay up hangs on.
+fn settling(pod: &Pod) -> WaitKey {
+    WaitKey::pod(WaitReason::PodSettling, &pod.name)
 }
 
 /// When this pod will have stayed up for long enough, if it has not yet. The kubelet's clock may be wrong: it is not waited
 /// for longer than that by ours.
 fn settles_at(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Utc>> {
-    let since = pod.ready_since?.min(facts.waiting_since(&settled(pod)));
+    let since = pod.ready_since?.min(facts.waiting_since(&settling(pod)));
     let at = since + SETTLES;
     (facts.now < at).then_some(at)
 }
@@ -190,13 +170,15 @@ pub(super) fn unsettled<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
 }
 
 fn await_settled(facts: &Facts<'_>) -> Option<Proposal> {
-    let pod = next(facts).filter(|pod| !wal::is_not_yet_due(facts, pod))?;
+    let pod = next(facts).filter(|pod| !is_not_yet_due(facts, pod))?;
     facts.primary().filter(|_| facts.all_serve_except(Some(pod.ordinal)))?;
     let new = unsettled(facts)?;
     let fault = facts.report(new).and_then(|report| report.fault.as_ref());
     let fault = fault.map_or(String::new(), |fault| format!(" ({fault})"));
     let who = format!("time and its agent{fault}, or the user by a change of the spec");
-    let wait = Proposal::wait(facts, Step::Rollout, settled(new), who)?;
+    let seconds = SETTLES.num_seconds();
+    let what = format!("{}, which is new, to have served for {seconds} s", new.name);
+    let wait = Proposal::wait(facts, Step::Rollout, settling(new), what, who)?;
     Some(match settles_at(facts, new) {
         Some(at) => wait.until(at),
         None => wait,
@@ -205,7 +187,7 @@ fn await_settled(facts: &Facts<'_>) -> Option<Proposal> {
 
 fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
     let primary = facts.primary();
-    let pod = next(facts).filter(|pod| needs_replacing(facts, pod) && !wal::is_not_yet_due(facts, pod))?;
+    let pod = next(facts).filter(|pod| needs_replacing(facts, pod) && !is_not_yet_due(facts, pod))?;
     if wal_claims::comes_until(facts, pod).is_some() {
         return None;
     }
@@ -224,18 +206,58 @@ fn replace_serving(facts: &Facts<'_>) -> Option<Proposal> {
     None
 }
 
+/// All instances are as the template says and serve, in words that say which; those that are fenced may be looked at first,
+/// and the primary waits for its user where updates are supervised.
+pub(super) fn finished(facts: &Facts<'_>) -> Option<String> {
+    let primary = facts.primary();
+    let waits = |pod: &Pod| supervised(facts) && primary.is_some_and(|primary| primary.uid == pod.uid);
+    let mut others = Vec::new();
+    for ordinal in 0..facts.expected() {
+        let pod = facts.pod(ordinal)?;
+        if facts.current_revision(pod) && facts.serves(pod) {
+            continue;
+        }
+        others.push(if fenced::is_kept(facts, pod) {
+            format!("{}, which is fenced", pod.name)
+        } else if waits(pod) {
+            format!(
+                "the primary {}, since spec.primary.updatePolicy is Supervised",
+                pod.name
+            )
+        } else {
+            return None;
+        });
+    }
+    Some(match others.is_empty() {
+        true => "all instances".to_owned(),
+        false => format!("all instances but {},", list(others.iter().map(String::as_str))),
+    })
+}
+
+/// What becomes of an operation with this UID that asks for a restart: its UID is put into the template, and the pods are
+/// replaced as by any other change of that. It is done when all have been.
+pub(super) fn restart_all(facts: &Facts<'_>, uid: &str) -> Option<Progress> {
+    if facts.wanted.restarted_by == Some(uid) {
+        let instances = finished(facts)?;
+        let why = format!("{instances} have new pods and serve");
+        return Some(Progress::Ends(RequestOutcome::Done, why));
+    }
+    let why = || "the pods of all instances are to be replaced".to_owned();
+    facts
+        .bootstrapped()
+        .then(|| Progress::Changes(StatusChange::RestartAll(uid.to_owned()), why()))
+}
+
 /// See [`Rule::what`].
 pub const AWAIT_SUPERVISOR: Rule = Rule {
     name: "await-supervisor",
     family: "rollout",
-    what: "With spec.primary.updates Supervised a rolling change stops when only the primary is left, or has to be the first; how to let it go on is said.",
-    propose: await_supervisor,
-    passable: false,
+    what: "With spec.primary.updatePolicy Supervised a rolling change stops before the primary; the status says how to let it go on.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_supervisor,
+    on_backoff: OnBackoff::Hold,
 };
-
-pub(super) fn supervised(facts: &Facts<'_>) -> bool {
-    facts.wanted.spec.primary.updates == PrimaryUpdates::Supervised
-}
 
 fn await_supervisor(facts: &Facts<'_>) -> Option<Proposal> {
     let primary = facts.primary().filter(|_| supervised(facts))?;
@@ -257,11 +279,11 @@ fn await_supervisor(facts: &Facts<'_>) -> Option<Proposal> {
     }?;
     let name = facts.wanted.name;
     let what = format!(
-        "leave to go on with the primary {}: spec.primary.updates is Supervised, and {why}",
+        "leave to go on with the primary {}: spec.primary.updatePolicy is Supervised, and {why}",
         primary.name
     );
     let automatic = format!(
-        "kubectl patch cdb {name} --type merge -p '{{\"spec\":{{\"primary\":{{\"updates\":\"Automatic\"}}}}}}'"
+        "kubectl patch cdb {name} --type merge -p '{{\"spec\":{{\"primary\":{{\"updatePolicy\":\"Automatic\"}}}}}}'"
     );
     let who = match successor(facts, primary).filter(|_| !lowers) {
         Some(pod) => format!(
@@ -271,16 +293,17 @@ fn await_supervisor(facts: &Facts<'_>) -> Option<Proposal> {
         ),
         None => format!("the user: {automatic}"),
     };
-    Proposal::wait(facts, Step::Supervised, what, who)
+    let key = WaitKey::pod(WaitReason::SupervisedUpdate, &primary.name);
+    Proposal::wait(facts, Step::Supervised, key, what, who)
 }
 
 /// The first standby that a switchover can be requested to.
 fn successor<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<&'a Pod> {
-    let prefer = facts.wanted.spec.primary.preferred();
+    let prefer = facts.wanted.spec.primary.prefer.as_deref();
     let fit = |pod: &&Pod| {
         pod.uid != primary.uid
             && prefer.is_none_or(|prefer| prefer == pod.name)
-            && request::unfit(facts, primary, &pod.name).is_none()
+            && unfit(facts, primary, &pod.name).is_none()
     };
     facts.pods().iter().find(fit)
 }
@@ -289,13 +312,15 @@ fn successor<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<&'a Pod> {
 pub const AWAIT_ROLLOUT: Rule = Rule {
     name: "await-rollout",
     family: "rollout",
-    what: "Pods of an older template that may not be replaced now are waited for, and that is said.",
-    propose: await_rollout,
-    passable: false,
+    what: "Pods of an older template that may not be replaced now are waited for.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_rollout,
+    on_backoff: OnBackoff::Hold,
 };
 
 fn await_rollout(facts: &Facts<'_>) -> Option<Proposal> {
-    next(facts).filter(|pod| !resize::waits_for_settings(facts, pod) && refusal(facts).is_none())?;
+    let next = next(facts).filter(|pod| !resize::waits_for_settings(facts, pod) && refusal(facts).is_none())?;
     let doing = if outdated(facts).any(|pod| needs_replacing(facts, pod)) {
         "replace"
     } else {
@@ -308,6 +333,7 @@ fn await_rollout(facts: &Facts<'_>) -> Option<Proposal> {
     Proposal::wait(
         facts,
         Step::Rollout,
+        WaitKey::pod(WaitReason::OthersServing, &next.name),
         what,
         "the agents, or the user by a change of the spec",
     )

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::creation::does_not_run;
-use super::facts::{Facts, list};
+use api::status::WaitActor;
+
+use super::facts::{Facts, list, volumes};
 use super::observed::Volume;
-use super::volumes;
 use crate::protocol::MemberReport;
 
 /// The volumes that are full, each with the pod's ordinal. What a silent member said last does not count.
@@ -35,7 +35,7 @@ pub(super) fn which(facts: &Facts<'_>) -> Option<String> {
 /// Nobody can serve before a volume has room: that of the member that holds the Lease has none, or nobody's has.
 pub(super) fn is_awaited(facts: &Facts<'_>) -> bool {
     let is_full = |report: &MemberReport| !report.full.is_empty();
-    let holder = facts.holder_pod().filter(|pod| !does_not_run(pod));
+    let holder = facts.holder_pod().filter(|pod| !pod.does_not_run());
     let holders = holder.and_then(|pod| facts.report(pod));
     let all = || {
         let mut reports = facts.pods().iter().filter_map(|pod| facts.report(pod)).peekable();
@@ -45,26 +45,30 @@ pub(super) fn is_awaited(facts: &Facts<'_>) -> bool {
 }
 
 /// Who can end it, and how.
-pub(super) fn who(facts: &Facts<'_>) -> String {
+pub(super) fn way_out(facts: &Facts<'_>) -> (WaitActor, String) {
     let volumes: BTreeSet<Volume> = full(facts).map(|(_, volume)| volume).collect();
     let storage = &facts.wanted.spec.storage;
     let fields: Vec<String> = volumes
         .iter()
         .filter_map(|volume| match volume {
-            Volume::Data => Some(format!("spec.storage.size (now {})", storage.size)),
+            Volume::Data => Some(format!("spec.storage.data.size (now {})", storage.data.size)),
             Volume::Wal => Some(format!("spec.storage.wal.size (now {})", storage.wal.as_ref()?.size)),
         })
         .collect();
     let fields = list(fields.iter().map(String::as_str));
     if volumes.iter().any(|volume| volumes::is_fixed(facts, *volume)) {
-        return format!(
+        let who = format!(
             "the cluster's administrator, by a StorageClass that lets these volumes grow; then the user, by raising {fields}"
         );
+        return (WaitActor::External, who);
     }
     if !volumes::large_enough(facts) {
-        return "the driver of their StorageClass, which is to make them larger: the spec asks for that".to_owned();
+        let who = "the driver of their StorageClass, which is to make them larger: the spec asks for that";
+        return (WaitActor::Storage, who.to_owned());
     }
-    format!("the user, by raising {fields}: the volumes grow where they are, and the database goes on by itself")
+    let who =
+        format!("the user, by raising {fields}: the volumes grow where they are, and the database goes on by itself");
+    (WaitActor::User, who)
 }
 
 #[cfg(test)]

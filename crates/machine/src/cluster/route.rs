@@ -4,25 +4,14 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use serde::{Deserialize, Serialize};
 
-use super::facts::{Facts, list};
+use super::facts::{Facts, hibernation, list};
 use super::health::FOREIGN_ROUTE;
-use super::hibernation;
-use super::observed::{ChildKind, ChildState, Known};
+use super::observed::{ForeignRoute, Known, OwnedState};
+use super::owned::OwnedObject;
 
 /// A holder corrects the route within seconds, and an election, after which another does, takes less than a minute.
-const PATIENCE: TimeDelta = TimeDelta::minutes(1);
-
-/// `-rw` leads to addresses that no pod of the database has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ForeignRoute {
-    /// These addresses.
-    pub addresses: BTreeSet<String>,
-    /// Since when there has always been one, this one or another.
-    pub since: DateTime<Utc>,
-}
+const WAIT_LIMIT: TimeDelta = TimeDelta::minutes(1);
 
 /// What no pod of the database has (`own`) of the addresses to which `-rw` leads (`routed`). `before` was found last; it stays
 /// as long as something is unknown.
@@ -40,12 +29,12 @@ pub fn foreign_route(
     (!addresses.is_empty()).then_some(ForeignRoute { addresses, since })
 }
 
-/// The message about a foreign route that has lasted [`PATIENCE`]; `None` if there is none.
+/// The message about a foreign route that has lasted [`WAIT_LIMIT`]; `None` if there is none.
 pub(super) fn describe(facts: &Facts<'_>) -> Option<String> {
     let foreign = unwanted(facts)?;
     // A new operator counts the time from its start.
     let is_said = facts.status.conditions.iter().any(|said| said.type_ == FOREIGN_ROUTE);
-    if !is_said && facts.now < foreign.since + PATIENCE {
+    if !is_said && facts.now < foreign.since + WAIT_LIMIT {
         return None;
     }
     let who = match facts.primary() {
@@ -56,21 +45,21 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<String> {
         "-rw leads to {}, which no pod of this database has: {who}; to see who wrote it: \
          kubectl get endpointslice {} -o yaml --show-managed-fields",
         list(foreign.addresses.iter().map(String::as_str)),
-        facts.child_name(ChildKind::EndpointSlice),
+        facts.child_name(OwnedObject::EndpointSlice),
     ))
 }
 
 /// When a foreign route has lasted long enough, if that is still to come.
 pub(super) fn lasts_at(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
-    let at = unwanted(facts)?.since + PATIENCE;
+    let at = unwanted(facts)?.since + WAIT_LIMIT;
     Some(at).filter(|at| *at > facts.now)
 }
 
 /// The foreign route in an EndpointSlice of this database, unless it hibernates or goes: then it has no pods, and its
 /// route stays.
 fn unwanted<'a>(facts: &Facts<'a>) -> Option<&'a ForeignRoute> {
-    let state = facts.child(ChildKind::EndpointSlice);
-    let is_ours = matches!(state, Some(ChildState::Current { .. } | ChildState::Drifted { .. }));
+    let state = facts.child(OwnedObject::EndpointSlice);
+    let is_ours = matches!(state, Some(OwnedState::Current { .. } | OwnedState::Drifted { .. }));
     let is_down = facts.wanted.deleting || hibernation::wanted(facts);
     facts.observed.foreign_route.as_ref().filter(|_| is_ours && !is_down)
 }

@@ -1,30 +1,23 @@
 //! Rules as data: the order of this list is the order of importance.
 
+pub use crate::reconcile::{OnBackoff, RuleKind};
+
 use std::borrow::Cow;
 use std::fmt;
 
+use api::status::{LateObject, RequestOutcome, WaitActor, WaitReason};
 use chrono::{DateTime, Utc};
 
-use super::action::{Action, Waiting};
+use super::action::{Action, StatusChange};
 use super::decision::{Because, Step};
 use super::facts::Facts;
+use super::wait::{Lack, WaitKey, Waiting};
 
 /// Who can end the wait for an object that cannot be read.
 pub(super) const CORRECT: &str = "the user, by correcting that object";
 
 /// One rule.
-pub struct Rule {
-    /// Its name, in logs, metrics and the documentation.
-    pub name: &'static str,
-    /// The family (file) that it belongs to.
-    pub family: &'static str,
-    /// What it does, in a sentence for the documentation.
-    pub what: &'static str,
-    /// Whether it applies, and if so, what to do: one function, so that the two cannot disagree.
-    pub propose: fn(&Facts<'_>) -> Option<Proposal>,
-    /// While its action rests after a failure, the rules behind it may go on.
-    pub passable: bool,
-}
+pub type Rule = crate::reconcile::Rule<fn(&Facts<'_>) -> Option<Proposal>>;
 
 /// What a rule proposes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,20 +43,25 @@ impl Proposal {
         })
     }
 
-    /// Wait for `what`, which `who` can end.
+    /// Wait for what `key` names. `what` and `who` say the same to people: what is waited for, and how that can be ended.
     pub(super) fn wait(
         facts: &Facts<'_>,
         step: Step,
+        key: impl Into<WaitKey>,
         what: impl Into<Cow<'static, str>>,
         who: impl Into<Cow<'static, str>>,
     ) -> Option<Self> {
-        let what = what.into();
+        let (key, what) = (key.into(), what.into());
         let waiting = Waiting {
+            since: facts.waiting_since(&key),
+            reason: key.reason,
+            object: key.object,
+            actor: key.reason.actor(),
             what: what.clone(),
-            since: facts.waiting_since(&what),
             who_can_end_it: who.into(),
             deadline: None,
             resting: false,
+            late: Vec::new(),
         };
         Some(Self {
             step: Some(step),
@@ -73,11 +71,53 @@ impl Proposal {
         })
     }
 
+    /// Wait for several objects, each with a time of its own. The one that has been late longest is named in the status, and
+    /// the first of them if there are several.
+    pub(super) fn wait_for_all(
+        facts: &Facts<'_>,
+        step: Step,
+        keys: impl Iterator<Item = WaitKey>,
+        what: impl Into<Cow<'static, str>>,
+        who: impl Into<Cow<'static, str>>,
+    ) -> Option<Self> {
+        let late = facts.late(keys);
+        let longest = late.iter().min_by_key(|late| late.since)?;
+        let key = WaitKey {
+            reason: longest.reason,
+            object: Some(longest.object.clone()),
+        };
+        Some(Self::wait(facts, step, key, what, who)?.among(late))
+    }
+
+    /// Wait for what a pod lacks.
+    pub(super) fn lack(facts: &Facts<'_>, step: Step, lack: Lack) -> Option<Self> {
+        Some(Self::wait(facts, step, lack.key, lack.what, lack.who)?.by(lack.actor))
+    }
+
+    /// The same wait, which this actor can end.
+    pub(super) fn by(mut self, actor: WaitActor) -> Self {
+        if let Action::Wait(waiting) = &mut self.action {
+            waiting.actor = actor;
+        }
+        self
+    }
+
+    /// The same wait, for one of these late objects.
+    pub(super) fn among(mut self, late: Vec<LateObject>) -> Self {
+        if let Action::Wait(waiting) = &mut self.action {
+            waiting.late = late;
+        }
+        self
+    }
+
     /// Wait until `what` is known: for the API server, or for the user where an object cannot be read.
     pub(super) fn unread(facts: &Facts<'_>, step: Step, what: impl fmt::Display) -> Option<Self> {
         match facts.observed.unreadable.first() {
-            None => Self::wait(facts, step, format!("{what} to be read"), "the API server"),
-            Some(object) => Self::wait(facts, step, object.to_string(), CORRECT),
+            None => {
+                let what = format!("{what} to be read");
+                Self::wait(facts, step, WaitReason::ObjectReading, what, "the API server")
+            }
+            Some(object) => Self::wait(facts, step, object.wait_key(), object.to_string(), CORRECT),
         }
     }
 
@@ -100,5 +140,30 @@ impl Proposal {
     pub(super) fn looking_again_by(mut self, wake: Option<DateTime<Utc>>) -> Self {
         self.wake = self.wake.into_iter().chain(wake).min();
         self
+    }
+}
+
+/// What becomes of an open request now.
+pub(super) enum Progress {
+    /// It ends so, for this reason.
+    Ends(RequestOutcome, String),
+    /// This changes in the status, for this reason.
+    Changes(StatusChange, String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RULES;
+
+    #[test]
+    fn each_line_of_a_rule_has_at_most_30_words() {
+        for rule in RULES {
+            for (number, line) in rule.what.lines().enumerate() {
+                let words = line.trim_start_matches("- ").split_whitespace().count();
+                assert!((1..=30).contains(&words), "{}: {words} words: {line}", rule.name);
+                assert_eq!(line.starts_with("- "), number > 0, "{}: {line}", rule.name);
+                assert!(line.ends_with(['.', ')']), "{}: {line}", rule.name);
+            }
+        }
     }
 }

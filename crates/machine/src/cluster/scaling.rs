@@ -2,6 +2,7 @@
 //! [`super::switchover`]).
 
 use api::spec::VolumeFate;
+use api::status::{WaitActor, WaitReason};
 
 use super::action::{Action, Apply, ApplyHow, StatusChange};
 use super::claims;
@@ -9,52 +10,64 @@ use super::creation::{lacks, remover};
 use super::decision::Step;
 use super::drift::{self, foreign_claim};
 use super::durability;
-use super::facts::Facts;
-use super::fenced;
-use super::members::exact_claim;
-use super::observed::{ChildKind, Claim, SetFacts, Volume};
-use super::rule::{Proposal, Rule};
-use crate::reconcile::Exact;
+use super::facts::{Facts, exact_claim, fenced};
+use super::observed::{Claim, StatefulSetView, Volume};
+use super::owned::OwnedObject;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use super::wait::WaitKey;
+use crate::reconcile::ObjectVersion;
 
 /// See [`Rule::what`].
 pub const SCALE: Rule = Rule {
     name: "scale",
     family: "scaling",
-    what: "The StatefulSet gets the wanted number of pods, but never fewer than the primary's ordinal needs, nor before the synchronous rule does without those that go, nor while one that stays does not serve and one that goes does.",
-    propose: scale,
-    passable: false,
+    what: "The StatefulSet gets the wanted number of pods.\n\
+           - Never fewer than the primary's ordinal needs.\n\
+           - Not before the synchronous rule does without the instances that go.\n\
+           - Not while an instance that stays does not serve and one that goes does.",
+    protocol: &[10],
+    kind: RuleKind::Act,
+    decide: scale,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
 pub const REMOVED_MEMBERS: Rule = Rule {
     name: "removed-members",
     family: "scaling",
-    what: "When a removed instance's pod is gone, and the synchronous rule does without it, its claims go if volumePolicy.onScaleDown says so and one that stays has data on a claim that stays, and it is forgotten.",
-    propose: removed_members,
-    passable: false,
+    what: "A removed instance is forgotten once its pod is gone and the synchronous rule does without it.\n\
+           - Its claims are deleted if storage.retentionPolicy.whenScaled says so, and an instance that stays has its data on a claim that stays.",
+    protocol: &[10],
+    kind: RuleKind::Act,
+    decide: removed_members,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
 pub const AWAIT_STAYING: Rule = Rule {
     name: "await-staying",
     family: "scaling",
-    what: "An instance that is to go and serves stays while one that is to stay does not; how that one can be made anew is said.",
-    propose: await_staying,
-    passable: false,
+    what: "An instance that has to go and serves stays while one that has to stay does not serve; the status says how that one can be made anew.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_staying,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
 pub const AWAIT_SCALE: Rule = Rule {
     name: "await-scale",
     family: "scaling",
-    what: "While no primary serves, commits still wait for an instance that is to go, or a new one would pick up a foreign claim, that is said.",
-    propose: await_scale,
-    passable: false,
+    what: "Scaling waits while no primary serves, while commits wait for an instance that goes, or while a new instance would take a foreign claim.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_scale,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// How many instances there can be now: as wanted, but not without the primary, or who was it last, and none less while
 /// none serves.
-fn possible(facts: &Facts<'_>, set: &SetFacts) -> u32 {
+fn possible(facts: &Facts<'_>, set: &StatefulSetView) -> u32 {
     let wanted = facts.wanted.replicas();
     if wanted >= set.replicas {
         return wanted.max(drift::returning(facts));
@@ -79,14 +92,14 @@ fn scale(facts: &Facts<'_>) -> Option<Proposal> {
     if loses(facts, set, replicas).is_some() {
         return None;
     }
-    let exact = Exact::new(facts.wanted.name, &set.uid, &set.resource_version);
+    let exact = ObjectVersion::new(facts.wanted.name, &set.uid, &set.resource_version);
     let how = ApplyHow::Change(exact);
     let because = format!(
         "StatefulSet {} has {} replicas and can have {replicas}",
         facts.wanted.name, set.replicas
     );
     let apply = Apply {
-        kind: ChildKind::StatefulSet,
+        kind: OwnedObject::StatefulSet,
         how,
         replicas: Some(replicas),
         wal: None,
@@ -96,7 +109,7 @@ fn scale(facts: &Facts<'_>) -> Option<Proposal> {
 
 /// A scale-down to so many would keep an instance that does not serve and take one that does: both of them. A StatefulSet
 /// drops its highest ordinals, whichever the broken one is.
-fn loses(facts: &Facts<'_>, set: &SetFacts, replicas: u32) -> Option<(u32, u32)> {
+fn loses(facts: &Facts<'_>, set: &StatefulSetView, replicas: u32) -> Option<(u32, u32)> {
     let serves = |ordinal: &u32| facts.pod(*ordinal).is_some_and(|pod| facts.serves(pod));
     let stays = (0..replicas).find(|ordinal| !serves(ordinal))?;
     let goes = (replicas..set.replicas).find(serves)?;
@@ -108,19 +121,24 @@ fn await_staying(facts: &Facts<'_>) -> Option<Proposal> {
     let (stays, goes) = loses(facts, set, possible(facts, set))?;
     let name = |ordinal: u32| format!("{}-{ordinal}", facts.wanted.name);
     let (stays, goes, pod) = (name(stays), name(goes), facts.pod(stays));
+    let key = WaitKey::pod(WaitReason::RemainingMember, &stays);
     let what = format!("{stays}, which is to stay, to serve, before {goes} goes, which does");
     if fenced::is_fenced(facts, &stays) {
-        return Proposal::wait(facts, Step::Scaling, what, "the user, by changing spec.fenced");
+        let wait = Proposal::wait(facts, Step::Scaling, key, what, "the user, by changing spec.fenced")?;
+        return Some(wait.by(WaitActor::User));
     }
     let fault = pod.and_then(|pod| facts.report(pod)?.fault.as_ref());
-    let who = match pod {
-        None => "the StatefulSet controller".to_owned(),
-        Some(pod) if pod.terminating => remover(pod),
+    let (actor, who) = match pod {
+        None => (WaitActor::Kubernetes, "the StatefulSet controller".to_owned()),
+        Some(pod) if pod.terminating => (WaitActor::Kubernetes, remover(pod)),
         Some(pod) if pod.never_ran() => {
-            let (lack, who) = lacks(pod);
-            format!("{who}: {lack}")
+            let lack = lacks(pod);
+            (lack.actor, format!("{}: {}", lack.who, lack.what))
         }
-        Some(_) => fault.map_or("its agent".to_owned(), |fault| format!("its agent ({fault})")),
+        Some(_) => {
+            let agent = fault.map_or("its agent".to_owned(), |fault| format!("its agent ({fault})"));
+            (WaitActor::Agents, agent)
+        }
     };
     let wal = pod.and_then(|pod| pod.wal_claim.as_ref());
     let wal = wal.map_or(String::new(), |wal| format!(" {wal}"));
@@ -129,7 +147,7 @@ fn await_staying(facts: &Facts<'_>) -> Option<Proposal> {
          {stays}; or by the number of before",
         api::names::DATA_VOLUME
     );
-    Proposal::wait(facts, Step::Scaling, what, who)
+    Some(Proposal::wait(facts, Step::Scaling, key, what, who)?.by(actor))
 }
 
 fn await_scale(facts: &Facts<'_>) -> Option<Proposal> {
@@ -143,6 +161,7 @@ fn await_scale(facts: &Facts<'_>) -> Option<Proposal> {
         return Proposal::wait(
             facts,
             Step::Scaling,
+            WaitKey::claim(WaitReason::ForeignClaimRemoval, &claim.name),
             what,
             "the user, by deleting the claim or by the number of before",
         );
@@ -152,7 +171,13 @@ fn await_scale(facts: &Facts<'_>) -> Option<Proposal> {
             "a primary that serves, to go from {} to {wanted} instances",
             set.replicas
         );
-        return Proposal::wait(facts, Step::Scaling, what, "the agents");
+        return Proposal::wait(
+            facts,
+            Step::Scaling,
+            WaitReason::PrimaryForScaleDown,
+            what,
+            "the agents",
+        );
     }
     let shrinking = (wanted < set.replicas).then(|| durability::before_scale_down(facts, possible(facts, set)));
     shrinking
@@ -182,17 +207,21 @@ fn removed<'a>(facts: &Facts<'a>) -> Option<(&'a str, u32, Option<&'a str>)> {
 }
 
 fn removed_members(facts: &Facts<'_>) -> Option<Proposal> {
+    let deletes = facts.wanted.spec.storage.retention_policy.when_scaled == VolumeFate::Delete;
     let Some((pod, ordinal, claim_uid)) = removed(facts) else {
-        let claim = abandoned(facts).filter(|_| facts.wanted.spec.volume_policy.on_scale_down == VolumeFate::Delete)?;
-        let because = format!("nobody has used {}, and volumePolicy.onScaleDown is Delete", claim.name);
+        let claim = abandoned(facts).filter(|_| deletes)?;
+        let because = format!(
+            "nobody has used {}, and storage.retentionPolicy.whenScaled is Delete",
+            claim.name
+        );
         return Proposal::act(Step::Scaling, Action::DeleteClaim(exact_claim(claim)), because);
     };
-    if facts.wanted.spec.volume_policy.on_scale_down == VolumeFate::Delete {
+    if deletes {
         let Some(claims) = facts.observed.claims.get() else {
             return Proposal::unread(facts, Step::Scaling, "the claims");
         };
         if let Some(claim) = claim_to_delete(facts, claims, ordinal, claim_uid) {
-            let because = format!("{pod} was removed, and volumePolicy.onScaleDown is Delete");
+            let because = format!("{pod} was removed, and storage.retentionPolicy.whenScaled is Delete");
             let delete = || Proposal::act(Step::Scaling, Action::DeleteClaim(exact_claim(claim)), because);
             return claims::before_removing(facts, claim).or_else(delete);
         }

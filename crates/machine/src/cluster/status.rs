@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use api::names::LABEL_CLUSTER;
-use api::status::{BootstrapGrant, FailureStatus, MemberRole, MemberStatus, Transition, WaitingStatus};
+use api::names::{LABEL_CLUSTER, Names};
+use api::status::{Binding, BootstrapGrant, FailureStatus, MemberRole, MemberStatus, Memo, Transition, WaitingStatus};
 use api::{ClusteredDatabaseStatus, Phase};
 use chrono::{DateTime, Utc};
 
-use super::action::{Action, StatusChange, Waiting};
+use super::action::{Action, StatusChange};
 use super::decision::Decision;
-use super::facts::Facts;
+use super::facts::late::{LateMember, late_members};
+use super::facts::{Facts, hibernation};
 use super::observed::Observed;
+use super::wait::Waiting;
 use super::wanted::Wanted;
-use super::{Due, decide, durability, health, hibernation};
+use super::{StatusWrite, archive, decide, durability, health};
 use crate::reconcile::STATUS_SETTLES;
 
 /// How many changes of phase are kept.
@@ -39,59 +41,66 @@ pub fn status(
     let before = Facts::new(wanted, observed, stored, now);
     describe_members(&mut next, &before);
     describe_database(&mut next, &before);
-    next.waiting = if let Action::Wait(waiting) = &decision.action {
-        waiting_status(waiting)
+    let follows;
+    let waiting = if let Action::Wait(waiting) = &decision.action {
+        Some(waiting)
     } else if let Action::WriteStatus(_) = &decision.action {
         // What comes after the write: otherwise the next decision would write again only to say so.
-        let follows = decide(wanted, observed, &next, now);
+        follows = decide(wanted, observed, &next, now);
         if let Action::Wait(waiting) = &follows.action
             && follows.phase == decision.phase
         {
             next.step = follows.step.map(|step| step.as_str().to_owned());
-            waiting_status(waiting)
+            Some(waiting)
         } else {
             None
         }
     } else {
         None
     };
+    next.waiting = waiting.and_then(waiting_status);
+    remember_late(&mut next, waiting, &before);
     next.conditions = health::conditions(&Facts::new(wanted, observed, &next, now));
     next
 }
 
 /// When `next` has to be written, given what is stored.
-pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, decision: &Decision) -> Due {
+pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, decision: &Decision) -> StatusWrite {
     match decision.action {
         // The resource's metadata comes first, and a status goes with its resource.
-        Action::AddFinalizer(_) | Action::RemoveFinalizer(_) => return Due::Never,
+        Action::AddFinalizer(_) | Action::RemoveFinalizer(_) => return StatusWrite::None,
         // Nothing relies on it, and more is decided right after it.
-        Action::LabelPod { .. } => return Due::Never,
-        Action::WriteStatus(_) => return Due::Now,
+        Action::LabelPod { .. } => return StatusWrite::None,
+        Action::WriteStatus(_) => return StatusWrite::BeforeAction,
         Action::Wait(_)
         | Action::Apply(_)
         | Action::RecreateLease { .. }
         | Action::MarkPod { .. }
         | Action::ResizePod(_)
         | Action::ReplacePod(_)
-        | Action::DeleteRoleBinding(_)
-        | Action::DeleteNetworkPolicy(_)
+        | Action::DeleteChild(..)
         | Action::OrphanStatefulSet(_)
         | Action::DeleteStatefulSet(_)
         | Action::MakeWalClaim { .. }
         | Action::ResizeClaim { .. }
+        | Action::UpdateClaim(_)
+        | Action::AdoptClaim(_)
+        | Action::MakeBackup(_)
         | Action::DeleteClaim(_) => {}
     }
     if stored == next {
-        Due::Never
-    } else if promises(stored) == promises(next) {
-        Due::Within(STATUS_SETTLES)
+        StatusWrite::None
+    } else if archive::without_progress(stored) == archive::without_progress(next) {
+        StatusWrite::Debounced(archive::PROGRESS_SETTLES)
+    } else if without_what_people_read(stored) == without_what_people_read(next) {
+        StatusWrite::Debounced(STATUS_SETTLES)
     } else {
-        Due::Now
+        StatusWrite::BeforeAction
     }
 }
 
-/// A status without what only people look at.
-fn promises(status: &ClusteredDatabaseStatus) -> ClusteredDatabaseStatus {
+/// A status without what only people read: the part that agents and later decisions go by.
+fn without_what_people_read(status: &ClusteredDatabaseStatus) -> ClusteredDatabaseStatus {
     let members = status.members.iter().map(|(pod, member)| {
         let promised = MemberStatus {
             member_id: None,
@@ -109,7 +118,10 @@ fn promises(status: &ClusteredDatabaseStatus) -> ClusteredDatabaseStatus {
         system_identifier: status.system_identifier.clone(),
         members: members.collect(),
         intent: status.intent.clone(),
-        memo: status.memo.clone(),
+        memo: Memo {
+            late: Vec::new(),
+            ..status.memo.clone()
+        },
         ..ClusteredDatabaseStatus::default()
     }
 }
@@ -155,6 +167,7 @@ fn apply(
             }
         }
         StatusChange::RecordSystemIdentifier(id) => next.system_identifier = Some(id.clone()),
+        StatusChange::Adopt(from) => next.memo.adopted = Some(from.clone()),
         StatusChange::RecordLeaseMade => next.memo.lease_made = true,
         StatusChange::RecordMade { name, uid } => {
             next.memo.made.insert(name.clone(), uid.clone());
@@ -185,8 +198,21 @@ fn apply(
             given.dedup();
         }
         StatusChange::RecordGranted(granted) => next.memo.granted.clone_from(granted),
+        StatusChange::RecordDurability(durability) => next.memo.durability = Some(*durability),
         StatusChange::RecordImage(image) => next.memo.image = Some(image.clone()),
-        StatusChange::NoteRequest(request) => next.memo.request.clone_from(request),
+        StatusChange::RestartAll(uid) => next.memo.restarted_by = Some(uid.clone()),
+        StatusChange::AcceptLoss(epoch) => next.intent.accept_loss = Some(*epoch),
+        StatusChange::Discard(discard) => next.intent.discard = Some(discard.clone()),
+        StatusChange::NoteRequest(request) => {
+            next.memo.request.clone_from(request);
+            (next.intent.accept_loss, next.intent.discard) = (None, None);
+        }
+        StatusChange::RecordSchedule(name, run) => {
+            next.memo.schedules.insert(name.clone(), run.clone());
+        }
+        StatusChange::ForgetSchedule(name) => {
+            next.memo.schedules.remove(name);
+        }
         StatusChange::RequestStop => next.intent.stop = true,
         StatusChange::EndStop => {
             next.intent.stop = false;
@@ -218,11 +244,30 @@ fn describe_decision(next: &mut ClusteredDatabaseStatus, decision: &Decision, no
 
 fn waiting_status(waiting: &Waiting) -> Option<WaitingStatus> {
     (!waiting.resting).then(|| WaitingStatus {
+        reason: Some(waiting.reason),
+        object: waiting.object.clone(),
+        actor: Some(waiting.actor),
         what: waiting.what.to_string(),
         since: waiting.since,
         who_can_end_it: waiting.who_can_end_it.to_string(),
         deadline: waiting.deadline,
     })
+}
+
+/// Late objects keep their times while something else is waited for, as long as it is known that they are late.
+fn remember_late(next: &mut ClusteredDatabaseStatus, waiting: Option<&Waiting>, facts: &Facts<'_>) {
+    match waiting.filter(|waiting| !waiting.late.is_empty()) {
+        Some(waiting) => next.memo.late.clone_from(&waiting.late),
+        None if next.memo.late.is_empty() => {}
+        None if !facts.all_known() => {}
+        None => {
+            let late = late_members(facts);
+            next.memo.late.retain(|known| {
+                let mut keys = late.iter().map(LateMember::key);
+                keys.any(|key| key.reason == known.reason && key.object.as_ref() == Some(&known.object))
+            });
+        }
+    }
 }
 
 /// What is seen of the published members. What could not be read stays as it was.
@@ -271,8 +316,12 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
         }
     }
     next.ready = format!("{}/{wanted}", next.ready_replicas);
+    let secret = Names::new(facts.wanted.name).app_secret();
+    next.binding = next.memo.made.contains_key(&secret).then_some(Binding { name: secret });
+    next.intent.backup = archive::backup_to_take(facts);
     let Some(lease) = facts.lease else { return };
     next.durability = Some(durability::describe(facts));
+    next.backup = archive::describe(facts);
     let serving = lease
         .holder
         .as_ref()

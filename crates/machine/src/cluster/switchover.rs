@@ -4,52 +4,60 @@
 //!
 //! The reasons are ordered, and a primary moves only to one that is better by that order: so they never send it to and fro.
 
-use api::spec::PrimaryUpdates;
-use api::status::{RequestOutcome, SwitchoverMemo};
+use api::spec::PrimaryUpdatePolicy;
+use api::status::{RequestOutcome, SwitchoverMemo, WaitReason};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::{Action, StatusChange};
 use super::decision::Step;
-use super::drift;
-use super::facts::{Facts, list};
-use super::fenced;
+use super::facts::rollout::{lets_primary_go, needs_replacing};
+use super::facts::switchover::{streams, unfit};
+use super::facts::{Facts, fenced, list, request, restarts, volumes, wal};
 use super::observed::Pod;
-use super::request;
-use super::rule::{Proposal, Rule};
-use super::volumes;
-use super::{restarts, rollout, wal};
+use super::request::ended;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use super::wait::WaitKey;
+use super::{drift, rollout};
 use crate::protocol::Position;
 
 /// See [`Rule::what`].
 pub const SWITCH_OVER: Rule = Rule {
     name: "switch-over",
     family: "switchover",
-    what: "A primary that is to go (its ordinal is above the new size, its node takes no pods while a standby's does, the user requests it, its pod is the last of an older template, or another instance is preferred) hands over to a standby that serves; while it does, nothing else is changed. After 50 s it is given up.",
-    propose: switch_over,
-    passable: false,
+    what: "A primary that has to go hands over to a standby that serves; meanwhile nothing else is changed. The switchover is given up after 50 s.\n\
+           - It has to go if its ordinal is above the new size, if its node takes no pods while a standby's node does, or if the user requests it.\n\
+           - It also has to go if its pod is the last one of an older template, or if another instance is preferred.",
+    protocol: &[16],
+    kind: RuleKind::Act,
+    decide: switch_over,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
 pub const AWAIT_SWITCHOVER: Rule = Rule {
     name: "await-switchover",
     family: "switchover",
-    what: "A switchover that was given up rests before it is asked for again, and one that no standby is fit for yet is waited for; both are said.",
-    propose: await_switchover,
-    passable: false,
+    what: "A switchover that was given up is tried again after a pause; one that no standby is fit for yet is waited for.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_switchover,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// See [`Rule::what`].
-pub const AWAIT_REFUGE: Rule = Rule {
+pub const AWAIT_SCHEDULABLE_STANDBY: Rule = Rule {
     name: "await-refuge",
     family: "switchover",
-    what: "A primary whose node takes no pods any more, while no instance could take over on one that does, stays; that and what can be done is said.",
-    propose: await_refuge,
-    passable: false,
+    what: "A primary whose node takes no pods stays while no instance could take over on a node that does; the status says what can be done.",
+    protocol: &[],
+    kind: RuleKind::Explain,
+    decide: await_refuge,
+    on_backoff: OnBackoff::Hold,
 };
 
 /// The agents hand over in a second or two, and give up by themselves sooner than this: then the primary of before serves
 /// again. Less than the minute after which an agent that is still asked to tries again: the wish is gone by then.
-const PATIENCE: TimeDelta = TimeDelta::seconds(50);
+const WAIT_LIMIT: TimeDelta = TimeDelta::seconds(50);
 /// The first rest after a switchover that failed; it doubles each time.
 const FIRST_REST: TimeDelta = TimeDelta::minutes(1);
 /// The longest rest: each try costs clients a moment without a primary.
@@ -89,8 +97,8 @@ impl Reason<'_> {
 /// Why this primary is to go. Nothing to hand over to is no reason to stay.
 fn reasons<'a>(facts: &Facts<'a>, primary: &'a Pod) -> impl Iterator<Item = Reason<'a>> {
     let replicas = facts.wanted.replicas();
-    let due = rollout::needs_replacing(facts, primary) && !wal::is_not_yet_due(facts, primary);
-    let template = due && facts.wanted.spec.primary.updates == PrimaryUpdates::Automatic;
+    let due = needs_replacing(facts, primary) && !wal::is_not_yet_due(facts, primary);
+    let template = due && facts.wanted.spec.primary.update_policy == PrimaryUpdatePolicy::Automatic;
     let reasons = if facts.expected() <= 1 {
         [None; 5]
     } else {
@@ -154,13 +162,14 @@ fn await_refuge(facts: &Facts<'_>) -> Option<Proposal> {
         (list(others.iter().map(String::as_str)), who)
     };
     let what = format!("another place for the primary {name}, whose node {node} takes no pods any more: {why}");
-    Proposal::wait(facts, Step::Switchover, what, who)
+    let key = WaitKey::of(WaitReason::NodeForPrimary, "node", node);
+    Proposal::wait(facts, Step::Switchover, key, what, who)
 }
 
 /// The instance that the spec prefers to this primary. While its node takes no pods it is not preferred: it would have to
 /// move away again.
 fn preferred_instead<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<&'a str> {
-    let prefer = facts.wanted.spec.primary.preferred()?;
+    let prefer = facts.wanted.spec.primary.prefer.as_deref()?;
     let drained = |pod: &Pod| pod.name == prefer && !facts.takes_pods(pod);
     (prefer != primary.name && !facts.pods().iter().any(drained)).then_some(prefer)
 }
@@ -180,7 +189,7 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
         let mut others = pods.iter().filter(|pod| pod.uid != primary.uid);
         others.all(|pod| facts.current_revision(pod) || wal::is_not_yet_due(facts, pod))
     };
-    let may_follow = |pod: &Pod| rollout::lets_primary_go(facts, primary, pod);
+    let may_follow = |pod: &Pod| lets_primary_go(facts, primary, pod);
     let open = match reason {
         Reason::Scale(_) | Reason::Drained(_) | Reason::Requested(_) => true,
         Reason::Template => {
@@ -193,11 +202,11 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
         let asked = match reason {
             Reason::Scale(_) => true,
             Reason::Drained(_) => facts.takes_pods(pod),
-            Reason::Requested(name) => pod.name == name && request::unfit(facts, primary, name).is_none(),
+            Reason::Requested(name) => pod.name == name && unfit(facts, primary, name).is_none(),
             Reason::Template => may_follow(pod) && (facts.takes_pods(pod) || !facts.takes_pods(primary)),
             Reason::Preferred(name) => pod.name == name,
         };
-        pod.uid != primary.uid && pod.ordinal < facts.wanted.replicas() && request::streams(facts, pod) && asked
+        pod.uid != primary.uid && pod.ordinal < facts.wanted.replicas() && streams(facts, pod) && asked
     };
     let open = open && restarts::restarting(facts).is_none();
     let mut found: Vec<&Pod> = pods.iter().filter(|_| open).filter(fit).collect();
@@ -207,7 +216,7 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
             facts.takes_pods(pod),
             request::open(facts) == Some(pod.name.as_str()),
             facts.current_revision(pod),
-            facts.wanted.spec.primary.preferred() == Some(pod.name.as_str()),
+            facts.wanted.spec.primary.prefer.as_deref() == Some(pod.name.as_str()),
             position(pod).unwrap_or(Position::default()),
         )
     };
@@ -297,18 +306,19 @@ fn watch(facts: &Facts<'_>, asked: &SwitchoverMemo) -> Option<Proposal> {
             return write(StatusChange::EndSwitchover, because);
         }
     }
-    let deadline = asked.since + PATIENCE;
+    let deadline = asked.since + WAIT_LIMIT;
     if facts.now >= deadline {
-        let because = format!("{target} did not take over within {} s", PATIENCE.num_seconds());
+        let because = format!("{target} did not take over within {} s", WAIT_LIMIT.num_seconds());
         let mut changes = vec![StatusChange::GiveUpSwitchover(facts.now)];
         if request::open(facts) == Some(target.as_str()) {
-            changes.extend(request::ended(facts, RequestOutcome::GivenUp, because.clone()));
+            changes.extend(ended(facts, RequestOutcome::GivenUp, because.clone()));
         }
         return Proposal::act(Step::Switchover, Action::WriteStatus(changes), because);
     }
     let what = format!("{target} to take over as primary");
     let who = format!("the agents of the primary and of {target}");
-    Some(Proposal::wait(facts, Step::Switchover, what, who)?.until(deadline))
+    let key = WaitKey::pod(WaitReason::PrimaryTakeover, target);
+    Some(Proposal::wait(facts, Step::Switchover, key, what, who)?.until(deadline))
 }
 
 /// When one that was given up may be asked for again.
@@ -335,20 +345,22 @@ fn await_switchover(facts: &Facts<'_>) -> Option<Proposal> {
         let what = format!(
             "another try to move the primary: {why}; {} was asked last and did not take over within {} s (tried {times})",
             memo.target,
-            PATIENCE.num_seconds()
+            WAIT_LIMIT.num_seconds()
         );
         let who = format!(
             "time, or the agents of {} and {}, whose logs say why",
             primary.name, memo.target
         );
-        return Some(Proposal::wait(facts, Step::Switchover, what, who)?.until(again));
+        let key = WaitKey::pod(WaitReason::SwitchoverRetry, &memo.target);
+        return Some(Proposal::wait(facts, Step::Switchover, key, what, who)?.until(again));
     }
     // Then it is the settings that are waited for.
     if matches!(reason, Reason::Preferred(_)) && facts.pods().iter().any(|pod| !facts.current_settings(pod)) {
         return None;
     }
     let what = format!("a standby that is fit to take over: {why}");
-    Proposal::wait(facts, Step::Switchover, what, "the agents of the standbys")
+    let key = WaitReason::SwitchoverCandidate;
+    Proposal::wait(facts, Step::Switchover, key, what, "the agents of the standbys")
 }
 
 #[cfg(test)]

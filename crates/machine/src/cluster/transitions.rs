@@ -10,7 +10,13 @@ pub const TRANSITIONS: [(Phase, &[Phase]); 10] = [
     ),
     (
         Phase::Restoring,
-        &[Phase::Creating, Phase::Ready, Phase::Failed, Phase::Deleting],
+        &[
+            Phase::Creating,
+            Phase::Ready,
+            Phase::Hibernated,
+            Phase::Failed,
+            Phase::Deleting,
+        ],
     ),
     (
         Phase::Ready,
@@ -63,6 +69,7 @@ pub const TRANSITIONS: [(Phase, &[Phase]); 10] = [
         Phase::Hibernated,
         &[
             Phase::Creating,
+            Phase::Restoring,
             Phase::Ready,
             Phase::Updating,
             Phase::Deleting,
@@ -98,8 +105,8 @@ pub fn may_follow(from: Option<Phase>, to: Phase) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::testing::Scene;
-    use super::super::{ChildKind, ChildState, Facts, Known, stored_phase};
+    use super::super::model::Scene;
+    use super::super::{Facts, Known, OwnedObject, OwnedState, stored_phase};
     use super::*;
 
     #[test]
@@ -134,13 +141,14 @@ mod tests {
             changed(|scene| scene.observed.lease = Known::Unknown),
             changed(|scene| scene.observed.pods = Known::Unknown),
             changed(|scene| scene.observed.namespace_terminating = true),
-            changed(|scene| scene.set_child(ChildKind::CaSecret, ChildState::Missing)),
-            changed(|scene| scene.set_child(ChildKind::RService, ChildState::Missing)),
+            changed(|scene| scene.set_child(OwnedObject::CaSecret, OwnedState::Missing)),
+            changed(|scene| scene.set_child(OwnedObject::RService, OwnedState::Missing)),
             changed(|scene| {
                 scene.set_child(
-                    ChildKind::RService,
-                    ChildState::Foreign {
+                    OwnedObject::RService,
+                    OwnedState::Foreign {
                         why: "owned".to_owned(),
+                        left: None,
                     },
                 )
             }),

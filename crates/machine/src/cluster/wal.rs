@@ -13,146 +13,32 @@
 use super::action::{Action, Apply, ApplyHow, StatusChange};
 use super::decision::Step;
 use super::drift::may_make_stateful_set;
-use super::facts::Facts;
-use super::observed::{ChildKind, ChildState, Claim, Pod, SetFacts, Volume, WalVolumes};
-use super::rollout;
-use super::rule::{Proposal, Rule};
-use crate::reconcile::Exact;
+use super::facts::wal::{all_have_theirs, fits, is_given};
+use super::facts::{Facts, rollout};
+use super::observed::{OwnedState, Pod, StatefulSetView, WalVolumes};
+use super::owned::OwnedObject;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+use crate::reconcile::ObjectVersion;
 
 /// See [`Rule::what`].
 pub const SETTLE: Rule = Rule {
     name: "settle-wal-volumes",
     family: "volumes",
-    what: "Once the pod whose WAL claim the template names has been made, and need not be made again, the template names none; once every pod serves with its own WAL volume, and none is being made, the StatefulSet is made again with a claim template for them, its pods orphaned meanwhile.",
-    propose: settle,
-    passable: true,
+    what: "Once every pod serves with its own WAL volume, the StatefulSet is made again with a claim template for WAL volumes; its pods are orphaned meanwhile.\n\
+           - Not while a pod is being made.\n\
+           - The template names a WAL claim only until the pod for which it does so exists and need not be made again.",
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: settle,
+    on_backoff: OnBackoff::Yield,
 };
-
-/// The claim of this pod has its volume, and it is this database's.
-fn is_there(facts: &Facts<'_>, ordinal: u32) -> bool {
-    let usable = |claim: &Claim| claim.bound && !claim.terminating && facts.owns(claim);
-    facts.wal_claim(ordinal).is_some_and(usable)
-}
-
-/// Its data volume may need its WAL volume.
-fn is_given(facts: &Facts<'_>, pod: &str) -> bool {
-    facts.status.memo.wal_volumes.iter().any(|given| given == pod)
-}
-
-/// Pods that have their WAL volumes, or had them and come back with them, and are not on record. All that come with a new
-/// database are recorded together.
-pub(super) fn unrecorded(facts: &Facts<'_>) -> Vec<String> {
-    let Some(set) = facts.observed.stateful_set.as_ref() else {
-        return Vec::new();
-    };
-    let asked = facts.wanted.spec.storage.wal.is_some();
-    let filled = |claim: &Claim| claim.had_volume && facts.owns(claim);
-    let all = || (0..facts.expected()).all(|ordinal| facts.wal_claim(ordinal).is_some_and(filled));
-    if !asked || !(facts.bootstrapped() || all()) {
-        return Vec::new();
-    }
-    let has = |pod: &Pod, claim: &Claim| pod.wal_claim.as_ref() == Some(&claim.name);
-    let in_use = |claim: &&Claim| {
-        let named = set.wal == WalVolumes::Templated || facts.pod(claim.ordinal).is_some_and(|pod| has(pod, claim));
-        claim.volume == Volume::Wal && filled(claim) && named
-    };
-    let pods = facts.claims().iter().filter(in_use);
-    let pods = pods.map(|claim| format!("{}-{}", facts.wanted.name, claim.ordinal));
-    pods.filter(|pod| !is_given(facts, pod)).collect()
-}
-
-/// PostgreSQL cannot run in this pod: it has got the WAL claim of another one, or the WAL is on a volume that it has not got.
-pub(super) fn cannot_run(facts: &Facts<'_>, pod: &Pod) -> bool {
-    let without = || {
-        let came_bare = is_given(facts, &pod.name) && facts.report(pod).is_none();
-        came_bare && is_there(facts, pod.ordinal)
-    };
-    !facts.has_wal_volume(pod) && (pod.wal_claim.is_some() || without())
-}
-
-/// This pod lacks a WAL volume that is not there yet, and nothing else: a new one would be the same.
-pub(super) fn is_not_yet_due(facts: &Facts<'_>, pod: &Pod) -> bool {
-    lacks_claim(facts, pod) && lacks_nothing_else(facts, pod)
-}
-
-/// This pod is as wanted, but for a WAL volume that it may lack.
-pub(super) fn lacks_nothing_else(facts: &Facts<'_>, pod: &Pod) -> bool {
-    let bare = pod.wal_claim.is_none() && pod.revision.as_deref() == Some(facts.wanted.bare_revision);
-    bare && pod.resizing.is_none()
-}
-
-/// This pod has no WAL volume, and none is there that a new one could use.
-pub(super) fn lacks_claim(facts: &Facts<'_>, pod: &Pod) -> bool {
-    pod.wal_claim.is_none() && !facts.has_wal_volume(pod) && !fits(facts, pod)
-}
-
-/// The WAL claim of this pod has its volume, and a new pod can use it.
-fn fits(facts: &Facts<'_>, pod: &Pod) -> bool {
-    is_there(facts, pod.ordinal) && misfit(facts, pod).is_none()
-}
-
-/// Why a new pod could not use the volume that the WAL claim of this one has, and that it was not given yet.
-pub(super) fn misfit(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
-    let claim = facts.wal_claim(pod.ordinal).filter(|claim| claim.bound)?;
-    if is_given(facts, &pod.name) {
-        return None;
-    }
-    if let Some(other) = other_class(facts, claim) {
-        return Some(other);
-    }
-    // This pod's data was reached from both nodes: so are all volumes of that class.
-    let as_data = facts
-        .data_claim(pod.ordinal)
-        .is_some_and(|data| data.class == claim.class);
-    let (made_for, node) = (claim.selected_node.as_ref()?, pod.node.as_ref()?);
-    let elsewhere = pod.ready && made_for != node && !as_data;
-    elsewhere.then(|| {
-        format!(
-            "has a volume that was made for {made_for}, while {} is on {node}",
-            pod.name
-        )
-    })
-}
-
-/// The claim is not of the class that the spec names.
-pub(super) fn other_class(facts: &Facts<'_>, claim: &Claim) -> Option<String> {
-    let wanted = facts.wanted.spec.storage.wal.as_ref()?.storage_class_name.as_ref()?;
-    let class = claim.class.as_ref().filter(|class| *class != wanted)?;
-    Some(format!("is of StorageClass {class}, and not of {wanted}"))
-}
-
-/// Nothing waits for the volume of this WAL claim: its pod serves without, or there is none.
-pub(super) fn is_spare(facts: &Facts<'_>, claim: &Claim) -> bool {
-    let set = facts.observed.stateful_set.as_ref();
-    let named = set.is_none_or(|set| [WalVolumes::Templated, WalVolumes::Of(claim.ordinal)].contains(&set.wal));
-    let uses = |pod: &Pod| pod.wal_claim.as_ref() == Some(&claim.name);
-    claim.volume == Volume::Wal && facts.observed.pods.get().is_some() && !named && !facts.pods().iter().any(uses)
-}
-
-/// What a StatefulSet that is made now, with this many replicas, has to be like.
-pub(super) fn of_new_set(facts: &Facts<'_>, replicas: u32) -> WalVolumes {
-    if all_have_theirs(facts, replicas) {
-        WalVolumes::Templated
-    } else {
-        WalVolumes::Withheld
-    }
-}
-
-/// Every pod has its own WAL volume, and no member that is to come back without a pod now lacks one: its claim, made from
-/// the template, might never get a volume. While all pods are to be away, that is every member with data.
-fn all_have_theirs(facts: &Facts<'_>, replicas: u32) -> bool {
-    let returns = |claim: &&Claim| claim.volume == Volume::Data && (claim.ordinal < replicas || replicas == 0);
-    let has_its_own = |claim: &Claim| facts.pod(claim.ordinal).is_some() || is_there(facts, claim.ordinal);
-    facts.pods().iter().all(|pod| facts.has_wal_volume(pod))
-        && (!facts.bootstrapped() || facts.claims().iter().filter(returns).all(has_its_own))
-}
 
 fn settle(facts: &Facts<'_>) -> Option<Proposal> {
     facts.wanted.spec.storage.wal.as_ref()?;
     let pods = facts.observed.pods.get()?;
     facts.observed.claims.get()?;
     let set = facts.observed.stateful_set.as_ref()?;
-    let Some(ChildState::Current { .. }) = facts.child(ChildKind::StatefulSet) else {
+    let Some(OwnedState::Current { .. }) = facts.child(OwnedObject::StatefulSet) else {
         return None;
     };
     let is_made = |ordinal| match facts.pod(ordinal) {
@@ -181,14 +67,14 @@ fn settle(facts: &Facts<'_>) -> Option<Proposal> {
     change(facts, set, wal, because)
 }
 
-fn change(facts: &Facts<'_>, set: &SetFacts, wal: WalVolumes, because: String) -> Option<Proposal> {
-    let exact = Exact::new(facts.wanted.name, &set.uid, &set.resource_version);
+fn change(facts: &Facts<'_>, set: &StatefulSetView, wal: WalVolumes, because: String) -> Option<Proposal> {
+    let exact = ObjectVersion::new(facts.wanted.name, &set.uid, &set.resource_version);
     // Claim templates cannot be changed.
     if [wal, set.wal].contains(&WalVolumes::Templated) {
         return Proposal::act(Step::Volumes, Action::OrphanStatefulSet(exact), because);
     }
     let apply = Apply {
-        kind: ChildKind::StatefulSet,
+        kind: OwnedObject::StatefulSet,
         how: ApplyHow::Change(exact),
         replicas: Some(set.replicas),
         wal: Some(wal),
@@ -221,7 +107,9 @@ pub(super) fn template_first(facts: &Facts<'_>, pod: &Pod) -> Option<Proposal> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::testing::{Scene, wal_claim};
+    use super::super::facts::wal::{of_new_set, unrecorded};
+    use super::super::model::{Scene, wal_claim};
+    use super::super::observed::{Claim, Volume};
     use super::*;
 
     pub fn added() -> Scene {
@@ -372,7 +260,7 @@ pub(super) mod tests {
             let orphans = matches!(scene.decide().action, Action::OrphanStatefulSet(_));
             assert_eq!(orphans, ordinal == 2);
         }
-        scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+        scene.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
         scene.observed.stateful_set = None;
         assert_eq!(template(&scene), Some(WalVolumes::Templated));
         make(&mut scene, 1, None);
@@ -421,7 +309,7 @@ pub(super) mod tests {
         assert!(orphans(&scene));
         claim(&mut scene, 1).bound = false;
         assert!(!orphans(&scene));
-        scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+        scene.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
         scene.observed.stateful_set = None;
         assert_eq!(template(&scene), Some(WalVolumes::Withheld));
         claim(&mut scene, 1).bound = true;
@@ -440,7 +328,7 @@ pub(super) mod tests {
     #[test]
     fn a_stateful_set_that_could_not_be_made_again_stays() {
         let mut scene = all_moved(3);
-        scene.edit(|spec| spec.replicas = 4);
+        scene.scaled(4);
         claim(&mut scene, 3).cluster_uid = Some("another".to_owned());
         let decision = scene.decide();
         assert!(

@@ -1,6 +1,9 @@
 //! What the user wants, as the operator hands it to a decision.
 
 use api::ClusteredDatabaseSpec;
+use api::operation::Request;
+
+use crate::units::Bytes;
 
 /// The ClusteredDatabase without its status, and what follows from its spec alone.
 #[derive(Clone, Copy, Debug)]
@@ -33,16 +36,16 @@ pub struct Wanted<'a> {
     pub image: &'a str,
     /// The operator's default image for `spec.postgres.majorVersion`.
     pub default_image: &'a str,
-    /// `spec.storage.size` in bytes.
-    pub data_bytes: u64,
-    /// `spec.storage.wal.size` in bytes.
-    pub wal_bytes: Option<u64>,
-    /// The annotation [`api::names::ANNOTATION_RECREATE_LEASE`].
-    pub recreate_lease: Option<&'a str>,
-    /// The annotation [`api::names::ANNOTATION_ACCEPT_LOSS`].
-    pub accept_loss: Option<&'a str>,
-    /// What an operation asks for: the instance that is to be the primary, a slash, and the operation's UID.
-    pub switchover: Option<&'a str>,
+    /// UID of the operation that asked last for a restart, with which the revisions are made.
+    pub restarted_by: Option<&'a str>,
+    /// `spec.storage.data.size`.
+    pub data_bytes: Bytes,
+    /// `spec.storage.wal.size`.
+    pub wal_bytes: Option<Bytes>,
+    /// What the one open operation asks for.
+    pub request: Option<&'a Request>,
+    /// UID of the one open DatabaseBackup.
+    pub backup: Option<&'a str>,
 }
 
 impl Wanted<'_> {

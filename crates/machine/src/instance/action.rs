@@ -1,4 +1,4 @@
-//! What an agent can do, one at a time. Each action names everything: its executor makes no choice.
+//! The actions of an agent. Each names everything that it needs, so its executor makes no choice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,35 +8,38 @@ use crate::protocol::{Epoch, FailsafeRequest, Fork, MemberId, PromiseRequest, Re
 use crate::quorum::SyncRule;
 use crate::timing::{BootTime, Timing};
 
-/// One step.
+/// One action. The executor carries out one at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Nothing now.
+    /// Do nothing now.
     Wait,
-    /// Make this volume's identity and key.
+    /// Make the member's identity and key on this empty volume.
     CreateMember {
-        /// The claim that it is for.
+        /// UID of the claim that the identity is made for.
         claim_uid: String,
     },
-    /// Write down the replication certificate.
+    /// Store the replication certificate on the volume.
     StoreCertificate {
-        /// The member that it was signed for.
+        /// The member that the operator signed it for.
         member: MemberId,
         /// PEM.
         pem: String,
     },
-    /// Throw away an unfinished `initdb` or clone.
+    /// Remove an unfinished `initdb` or clone.
     DiscardStaging,
-    /// Make the first database: note for whom, then work in the staging directory, then rename.
+    /// Make the first database: write on the volume for which cluster it is, work in the staging directory, then rename
+    /// that.
     Initdb {
         /// UID of the `ClusteredDatabase`.
         cluster_uid: String,
+        /// It comes from a backup, as `spec.bootstrap.recovery` says; otherwise it is new.
+        from_backup: bool,
     },
-    /// Copy the primary into the staging directory, then rename.
+    /// Copy the primary into the staging directory, then rename that.
     Clone {
         /// Address of the primary.
         upstream: String,
-        /// Whose role and slot to use.
+        /// The member whose role and slot the copy uses.
         member: MemberId,
         /// System identifier that the copy must have.
         system_id: String,
@@ -45,58 +48,60 @@ pub enum Action {
     WriteLease {
         /// Its new content.
         content: Box<LeaseContent>,
-        /// What becomes of the lease by it.
+        /// How the write changes the holder.
         purpose: Purpose,
-        /// The times promised in it.
+        /// The times that the write promises.
         timing: Timing,
     },
-    /// Read the Lease, beside its watch; its absence is told by the watch alone.
+    /// Read the Lease, in addition to the watch. Only the watch reports that the Lease is absent.
     ReadLease,
-    /// Start PostgreSQL for writing, on the timeline that its data has: closed to applications, with `rule` as
+    /// Start PostgreSQL for writing, on the timeline of its data. It starts closed to applications, with `rule` as
     /// `synchronous_standby_names`.
     StartPrimary {
         /// The epoch in which the lease is held.
         epoch: Epoch,
-        /// Do not start it at this time or later.
+        /// PostgreSQL must not be started at this time or later.
         until: BootTime,
         /// Hash of the settings to start with.
         settings: String,
-        /// The synchronous rule on record.
+        /// The synchronous rule in the Lease.
         rule: SyncRule,
     },
-    /// Promise durably, in the order of protocol.md rule 4: persist the epoch; take away the credential of the WAL receiver;
-    /// end the WAL receiver, and see that there is none.
+    /// Promise durably, in the order of protocol.md rule 4: persist the epoch; revoke the credential of the WAL
+    /// receiver; end the WAL receiver, and verify that none is left.
     Promise {
-        /// The epoch: nothing is received any more from one below.
+        /// The epoch. From now on this member receives no WAL of a lower one.
         epoch: Epoch,
     },
-    /// Ask the other members for promises, all at once; their answers come one by one.
+    /// Request promises from the other members, all at once. Their answers arrive one by one.
     Ask {
-        /// Pod names and addresses; in an address's place the name again, if none is known.
+        /// Pod names and addresses. If no address is known, the pod name stands in its place.
         peers: BTreeMap<String, String>,
         /// The request.
         request: PromiseRequest,
     },
-    /// Ask the other members not to take the lease while it cannot be renewed, all at once; their answers come one by one.
+    /// Ask the other members not to take the lease while it cannot be renewed, all at once. Their answers arrive one by
+    /// one.
     AskFailsafe {
         /// Pod names and addresses.
         peers: BTreeMap<String, String>,
         /// The request.
         request: FailsafeRequest,
     },
-    /// Promote the running standby (protocol.md rules 13, 14): note the promotion on the volume; set `rule` and verify it;
-    /// close to applications; make the slots of `members`, and drop those of all others; lay stub history files so that PostgreSQL
-    /// picks `timeline`; promote; read the timeline back, and stop at once if it is another; drop the note.
+    /// Promote the running standby (protocol.md rules 13, 14): note the promotion on the volume; set `rule` and verify
+    /// it; close to applications; make the slots of `members`, and drop all others; write stub history files so that
+    /// PostgreSQL picks `timeline`; promote; read the timeline back, and stop at once if it is another; remove the
+    /// note.
     Promote {
         /// The epoch in which the lease is held.
         epoch: Epoch,
-        /// Do not begin at this time or later.
+        /// The promotion must not begin at this time or later.
         until: BootTime,
         /// The timeline reserved for it.
         timeline: Timeline,
-        /// The synchronous rule on record.
+        /// The synchronous rule in the Lease.
         rule: SyncRule,
-        /// Of its names those that may stream at once.
+        /// The names of the rule that may stream at once.
         members: BTreeSet<MemberId>,
     },
     /// Set `synchronous_standby_names` and prove that every WAL sender uses it (protocol.md rule 11).
@@ -106,76 +111,77 @@ pub enum Action {
     },
     /// Let applications connect.
     Open,
-    /// Make a checkpoint, in bounded time.
+    /// Make a checkpoint, within a time limit.
     Checkpoint,
-    /// Make the stopped, diverged data follow the primary again (`pg_rewind`), under a durable mark (protocol.md rule 17).
+    /// Make the stopped, diverged data follow the primary again (`pg_rewind`), under a durable marker (protocol.md rule
+    /// 17).
     Rewind {
         /// The primary.
         upstream: Upstream,
-        /// Whose role to use.
+        /// The member whose role the rewind uses.
         member: MemberId,
-        /// The data may have acknowledged commits that the primary lacks. Before anything is changed its WAL is copied aside,
-        /// once, from where this history of the primary's timeline leaves its own.
+        /// Set if the data may have acknowledged commits that the primary lacks: the forks of the primary's history.
+        /// Before anything is changed, the WAL from the fork on is copied aside once.
         keep: Option<Vec<Fork>>,
     },
-    /// End `pg_rewind` or `pg_basebackup`: the task fails then.
+    /// End `pg_rewind` or `pg_basebackup`. Their task fails then.
     CancelCopy,
-    /// Move the data aside, to be copied anew from the primary.
+    /// Move the data aside, so that the primary can be copied again.
     SetAside {
-        /// It may hold the only copy of acknowledged commits: keep it. Else it is removed.
+        /// True if the data may hold the only copy of acknowledged commits: it is quarantined. Otherwise it is removed.
         keep: bool,
     },
-    /// Remove data that was set aside and kept.
+    /// Remove quarantined data.
     DiscardKept {
-        /// Which.
+        /// Name of the quarantined data.
         name: String,
     },
-    /// Start PostgreSQL as standby. With an upstream, its epoch is promised before.
+    /// Start PostgreSQL as standby. If it has an upstream, that one's epoch must be promised before.
     StartStandby {
-        /// The primary; `None` follows nobody.
+        /// The primary to follow; `None`: no primary.
         upstream: Option<Upstream>,
         /// Hash of the settings to start with.
         settings: String,
-        /// What the volume is to say before, durably: [`super::VolumeView::was_primary`].
+        /// What to write to the volume before the start, durably: [`super::VolumeView::was_primary`].
         was_primary: bool,
     },
     /// Write the configuration of a running PostgreSQL and reload it.
     Configure {
         /// Hash of the settings.
         settings: String,
-        /// The primary that a standby follows; its epoch is promised before.
+        /// The primary that a standby follows; its epoch must be promised before.
         upstream: Option<Upstream>,
     },
-    /// Stop PostgreSQL; does not wait for it.
+    /// Ask PostgreSQL to stop, without waiting for its end.
     Stop(Stop),
-    /// End the WAL senders of a PostgreSQL that is asked to stop; does not wait for it.
+    /// End the WAL senders of a PostgreSQL that is stopping, without waiting for their end.
     EndSenders {
-        /// But those of these members.
+        /// Members whose WAL senders stay.
         keep: BTreeSet<MemberId>,
     },
-    /// End WAL senders that bear a member's name and are of another role; does not wait for it.
+    /// End impostors: WAL senders that use a member's name without its role. Does not wait for their end.
     EndImpostors {
-        /// Which.
+        /// The impostors to end.
         impostors: BTreeSet<super::Impostor>,
     },
-    /// Point `-rw` at this member, in one write.
+    /// Point `-rw` at this member, with one write.
     Route {
         /// This pod's address.
         address: String,
         /// The epoch in which the lease is held.
         epoch: Epoch,
     },
-    /// Make a member's replication role and slot.
+    /// Make the replication role and slot of a member.
     Admit {
         /// The member.
         member: MemberId,
     },
     /// Drop the replication slots and roles of former members.
     DropSlots {
-        /// The members there are.
+        /// The members that exist.
         keep: BTreeSet<MemberId>,
     },
-    /// Tell the primary about this member.
+    /// Report this member to the primary.
     Report {
         /// Address of the primary.
         address: String,
@@ -184,37 +190,37 @@ pub enum Action {
     },
     /// End the agent, and with it the container.
     Exit,
-    /// End the agent with a failure, and leave word of it for the operator.
+    /// End the agent with a failure, and leave a message for the operator.
     GiveUp {
         /// Why the first database could not be made.
         message: String,
     },
 }
 
-/// What becomes of the lease.
+/// How a write changes the holder of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// This run becomes its holder, in a new epoch.
     Take,
-    /// This run stays its holder (perhaps in a higher epoch: protocol.md rule 7).
+    /// This run stays its holder, perhaps in a higher epoch (protocol.md rule 7).
     Renew,
-    /// Nobody holds it any more.
+    /// The Lease names no holder any more.
     Release,
 }
 
 /// How PostgreSQL is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
-    /// Sessions are ended, a checkpoint is made (SIGINT to the postmaster).
+    /// Sessions are ended and a checkpoint is made (SIGINT to the postmaster).
     Fast,
     /// All processes quit at once (SIGQUIT to the postmaster).
     Immediate,
-    /// SIGKILL to every process of the container but the agent and its dead-man.
+    /// SIGKILL to every process of the container except the agent and its dead-man.
     Kill,
 }
 
 impl Action {
-    /// The task that it starts; `None` for what is done on the spot.
+    /// The kind of task that this action starts; `None` if it is done at once.
     pub fn work(&self) -> Option<Work> {
         match self {
             Action::CreateMember { .. } => Some(Work::CreateMember),

@@ -1,22 +1,24 @@
-//! How soon PostgreSQL is asked again how it is: by what is waited for.
+//! How often PostgreSQL is asked for its state. That depends on what the agent waits for.
 
-use super::context::{Context, Tenure};
+use super::facts::{Context, Tenure};
 use super::handover;
 use super::observed::{Mode, Observed, Task};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
-/// While it serves in its role and the primary is heard, in milliseconds.
-const STEADY: u64 = 1_000;
-/// While something is expected to change: half of it is what this adds to it on average.
-const EXPECTING: u64 = 100;
-/// While nobody can write before an answer shows what takes milliseconds. A question takes some 5 ms of a processor.
-const SOON: u64 = 20;
-/// For so long after what began it: then it is no matter of milliseconds.
-const SHORT: u64 = 2_000;
+/// Interval while PostgreSQL serves in its role and the primary is heard.
+const STEADY: Millis = Millis::seconds(1);
+/// Interval while a change is expected. On average it delays the change by half of this.
+const EXPECTING: Millis = Millis(100);
+/// Interval while nobody can write until an answer shows a change that takes milliseconds. A question costs about 5 ms
+/// of CPU.
+const SOON: Millis = Millis(20);
+/// How long [`SOON`] is used after its cause. What takes longer is not noticed sooner by more questions.
+const SHORT: Millis = Millis::seconds(2);
 
 impl Observed {
-    /// How long after an answer, or after its failing to come, PostgreSQL is asked again, in milliseconds.
-    pub fn asks_again_after(&self, now: BootTime) -> u64 {
+    /// How long after an answer, or a failed question, PostgreSQL is asked again.
+    pub fn asks_again_after(&self, now: BootTime) -> Millis {
         let context = Context::new(self, now);
         if is_steady(&context) {
             STEADY
@@ -28,7 +30,7 @@ impl Observed {
     }
 }
 
-/// PostgreSQL serves in its role, and the primary is heard.
+/// True if PostgreSQL serves in its role, and the primary is heard.
 fn is_steady(context: &Context) -> bool {
     let tasks = context.tasks();
     let mut awaited = [&tasks.start, &tasks.promise, &tasks.ask, &tasks.sync].into_iter();
@@ -41,7 +43,8 @@ fn is_steady(context: &Context) -> bool {
         return false;
     };
     if !answer.in_recovery {
-        // Until applications are let in, standbys are waited for; and before the lease is handed over to one. An impostor is to go.
+        // A primary waits for standbys before it opens and before it hands the lease over. It also waits for an
+        // impostor to end.
         let postgres = &context.observed.postgres;
         return postgres.open && postgres.impostors.is_empty() && !handover::is_imminent(context);
     }
@@ -49,9 +52,12 @@ fn is_steady(context: &Context) -> bool {
     answer.streaming && answer.heard.is_some_and(lately)
 }
 
-/// A primary was started or promoted a moment ago and is not open yet: it begins to write, or standbys flush what is in doubt. Or a
-/// standby that may have to take over has lost its primary, promised, or been started to be promoted, and where its WAL ends is not
-/// known yet.
+/// True if nobody can write until the next answer.
+///
+/// - A primary was started or promoted a moment ago and is not open yet: it begins to write, or standbys flush what is
+///   in doubt.
+/// - A standby may have to take over, and its WAL end is not known: it has lost its primary, has promised, or was
+///   started to be promoted.
 fn is_urgent(context: &Context) -> bool {
     let tasks = context.tasks();
     let lately = |at: BootTime| context.now.since(at) < SHORT;
@@ -78,18 +84,19 @@ mod tests {
     use super::super::*;
     use super::{EXPECTING, SHORT, SOON, STEADY};
     use crate::timing::{BootTime, Timing};
+    use crate::units::Millis;
 
     const NOW: u64 = 2_200;
 
-    fn after(observed: &Observed, now: u64) -> u64 {
+    fn after(observed: &Observed, now: u64) -> Millis {
         observed.asks_again_after(BootTime(now))
     }
 
     #[test]
-    fn who_serves_is_asked_seldom() {
+    fn a_server_that_serves_is_asked_seldom() {
         assert_eq!(after(&primary(), NOW), STEADY);
         assert_eq!(after(&voter(), NOW), STEADY);
-        let silent = NOW + Timing::DEFAULT.suspect();
+        let silent = NOW + Timing::DEFAULT.suspect().0;
         assert_eq!(after(&voter(), silent), EXPECTING, "the primary is not heard");
         let mut changing = primary();
         changing.tasks.sync.running = Some(Work::SetSync);
@@ -101,7 +108,7 @@ mod tests {
         let now = 30_000;
         let mut observed = primary();
         observed.tasks.checkpoint.ended = BootTime(now);
-        assert_eq!(after(&observed, now), STEADY, "nobody is wanted");
+        assert_eq!(after(&observed, now), STEADY, "no other primary is wanted");
         cluster(&mut observed).primary = Some("orders-1".to_owned());
         assert_eq!(after(&observed, now), EXPECTING);
         assert_eq!(after(&observed, 2 * now), STEADY, "another checkpoint is to come");
@@ -117,8 +124,8 @@ mod tests {
         let mut closed = primary();
         closed.postgres.open = false;
         closed.tasks.start.ended = BootTime(NOW);
-        assert_eq!(after(&closed, NOW + SHORT - 1), SOON);
-        assert_eq!(after(&closed, NOW + SHORT), EXPECTING);
+        assert_eq!(after(&closed, NOW + SHORT.0 - 1), SOON);
+        assert_eq!(after(&closed, NOW + SHORT.0), EXPECTING);
         let mut starting = closed.clone();
         starting.postgres.answer = None;
         assert_eq!(after(&starting, NOW), SOON);
@@ -139,14 +146,14 @@ mod tests {
         assert_eq!(after(&promised, NOW), EXPECTING, "its end is known");
         ends(&mut promised, false);
         assert_eq!(after(&promised, NOW), SOON);
-        assert_eq!(after(&promised, NOW + SHORT), EXPECTING);
+        assert_eq!(after(&promised, NOW + SHORT.0), EXPECTING);
         let mut left = voter();
         ends(&mut left, false);
         assert_eq!(after(&left, NOW), EXPECTING, "the primary is there");
         record(&mut left).holder = None;
         left.lease.holder_since = BootTime(NOW);
         assert_eq!(after(&left, NOW), SOON);
-        assert_eq!(after(&left, NOW + SHORT), EXPECTING);
+        assert_eq!(after(&left, NOW + SHORT.0), EXPECTING);
         let mut started = elected();
         ends(&mut started, false);
         started.tasks.start.ended = BootTime(NOW);

@@ -1,4 +1,4 @@
-//! Elections by table, and what holds for each of them, whatever was promised.
+//! Elections by table, and properties that hold for each of them, whatever was promised.
 
 use std::cell::Cell;
 
@@ -12,15 +12,15 @@ use crate::lease_object::LeaseContent;
 use crate::protocol::{Epoch, Lsn, MemberId, Position, PromiseReply, Timeline};
 use crate::quorum::SyncRule;
 
-/// When a standby that needs nobody else's promise suspects, too.
+/// From this time on a standby that needs no promise of another member also suspects.
 const NOW: BootTime = BootTime(SILENT + 1_000);
-/// How far the WAL of who stands goes, unless it is said.
+/// Where the candidate's WAL ends, unless the test says otherwise.
 const OWN: u64 = 0x100;
 
-/// What a member answers: its number, what it has promised, and where its WAL ends: timeline and position.
+/// A member's answer: its number, the epoch that it has promised, and where its WAL ends (timeline and LSN).
 type Answer = (u32, u64, Option<(u32, u64)>);
 
-/// The member with this number; 0 is who stands.
+/// The member with this number; 0 is the candidate.
 fn name(number: u32) -> MemberId {
     match number {
         0 => volume(&mut standby()).member.clone().expect("a member").id,
@@ -51,7 +51,7 @@ fn promised((number, promised, end): &Answer) -> Promised {
     }
 }
 
-/// Who stands has promised epoch 2; the highest timeline that was reserved is 2.
+/// The candidate has promised epoch 2; the highest timeline that was reserved is 2.
 fn ballot(rule: SyncRule, own: (u32, u64), answers: &[Answer]) -> Observed {
     let mut observed = asking(2);
     let record = record(&mut observed);
@@ -64,7 +64,7 @@ fn ballot(rule: SyncRule, own: (u32, u64), answers: &[Answer]) -> Observed {
     observed
 }
 
-/// The take that is decided upon, if one is.
+/// The take that the machine decides on, if it does.
 fn take(observed: &Observed) -> Option<LeaseContent> {
     take_at(observed, &settled(), NOW)
 }
@@ -81,7 +81,8 @@ fn take_at(observed: &Observed, memo: &Memo, now: BootTime) -> Option<LeaseConte
     }
 }
 
-/// Where commits waited for nobody, or the user accepts it, some may be lost: their WAL is looked for on earlier timelines.
+/// An election may lose commits if they waited for no standby or the user accepted a loss. It records the first
+/// timeline that may lack them.
 #[test]
 fn an_election_that_may_lose_commits_says_from_which_timeline_on() {
     let lossy = |mut observed: Observed, memo: &Memo, now: u64| {
@@ -111,7 +112,7 @@ fn an_election_that_may_lose_commits_says_from_which_timeline_on() {
 }
 
 #[test]
-fn who_is_elected() {
+fn elections_by_table() {
     let all = |numbers: &[u32], lsn: u64| -> Vec<Answer> {
         numbers.iter().map(|number| (*number, 2, Some((1, lsn)))).collect()
     };
@@ -125,7 +126,7 @@ fn who_is_elected() {
         ("it has more than the other", three(), all(&[2], OWN - 1), true),
         ("a tie: one is as good as the other", three(), all(&[2], OWN), true),
         ("the other has more", three(), all(&[2], OWN + 1), false),
-        ("nobody answers", three(), vec![], false),
+        ("no member answers", three(), vec![], false),
         (
             "where its WAL ends is not known yet",
             three(),
@@ -153,19 +154,19 @@ fn who_is_elected() {
         ),
         ("three that tie", five(), all(&[2, 3, 4], OWN), true),
         (
-            "one too many has more",
+            "more members than may be missing have more",
             five(),
             with(all(&[2, 3], 1), (4, 2, Some((1, OWN + 1)))),
             false,
         ),
         (
-            "who has more has not promised",
+            "the member with more has not promised",
             five(),
             with(all(&[2, 3], 1), (4, 1, Some((1, OWN + 1)))),
             true,
         ),
         (
-            "who does not say counts as missing",
+            "a member without a position counts as missing",
             five(),
             with(all(&[2], 1), (3, 2, None)),
             false,
@@ -184,13 +185,13 @@ fn who_is_elected() {
             true,
         ),
         (
-            "it is no name itself, and one answer is too few",
+            "the candidate is not in the rule, and one answer is too few",
             rule(1, &[2, 3]),
             all(&[2], 1),
             false,
         ),
         (
-            "it is no name itself, and all names answer",
+            "the candidate is not in the rule, and all names answer",
             rule(1, &[2, 3]),
             all(&[2, 3], 1),
             true,
@@ -204,7 +205,7 @@ fn who_is_elected() {
         ),
         ("one member by two pods", five(), all(&[2, 2], 1), false),
         (
-            "a timeline that nobody reserved, and it is needed",
+            "a timeline that was never reserved, and it is needed",
             three(),
             vec![(2, 2, Some((3, 1)))],
             false,
@@ -224,10 +225,10 @@ fn who_is_elected() {
     let later = ballot(three(), (2, 1), &all(&[2], OWN));
     assert!(
         take(&later).is_some(),
-        "by a later primary: more than any WAL of the one before"
+        "WAL of a later primary counts as more than any WAL before it"
     );
     let stray = ballot(three(), (3, OWN), &all(&[2], 1));
-    assert!(take(&stray).is_none(), "its own timeline was reserved by nobody");
+    assert!(take(&stray).is_none(), "its own timeline was never reserved");
     let mut foreign = ballot(three(), (1, OWN), &all(&[2], 1));
     record(&mut foreign).system_id = Some("another".to_owned());
     assert!(take(&foreign).is_none(), "its data is another database's");
@@ -242,13 +243,16 @@ fn of_the_other(mut observed: Observed, answer: &Answer) -> Observed {
 }
 
 #[test]
-fn of_two_that_tie_the_lease_takes_one() {
+fn of_two_members_with_equal_wal_one_takes_the_lease() {
     let tie = (1, OWN);
     let one = ballot(rule(1, &[0, 2]), tie, &[(2, 2, Some(tie))]);
     let other = of_the_other(one.clone(), &(0, 2, Some(tie)));
     let takes = [one, other].map(|observed| take(&observed).expect("elected"));
     assert_ne!(takes[0].holder, takes[1].holder);
-    assert_eq!(takes[0].version, takes[1].version, "one write makes the other fail");
+    assert_eq!(
+        takes[0].version, takes[1].version,
+        "both write over the same version, so one of them fails"
+    );
     assert_eq!(takes[0].epoch, takes[1].epoch);
 }
 
@@ -266,11 +270,16 @@ fn rules() -> impl Strategy<Value = SyncRule> {
     })
 }
 
-/// Whatever is promised: who takes the lease writes over the very version whose rule it counted, in the next epoch, which it has
-/// promised itself; enough names have promised it that have no more. Another member that has more is passed over only if it has had
-/// long enough to take the lease, and only where nobody can have acknowledged what it has. Two never take one epoch.
+/// Whatever is promised, these hold.
+///
+/// - The candidate that takes the lease writes over the version whose rule it counted. It writes the next epoch, which
+///   it has promised itself.
+/// - Enough names of the rule have promised that epoch and have no more WAL.
+/// - Another member with more WAL is passed over only after it has had long enough to take the lease, and only if its
+///   surplus cannot have been acknowledged.
+/// - No two members take one epoch.
 #[test]
-fn no_input_makes_two_takers_of_one_epoch() {
+fn no_input_lets_two_members_take_one_epoch() {
     let own = (prop_oneof![3 => Just(1), 1 => 2..4_u32], OWN - 2..OWN + 2);
     let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     let inputs = (rules(), own, answers(), 1..4_u64, flags);
@@ -302,22 +311,25 @@ fn no_input_makes_two_takers_of_one_epoch() {
         let level = |answer: &&Answer| counts(answer) && answer.2 <= Some(own);
         if !answers.iter().filter(counts).all(|answer| level(&answer)) {
             passed.set(passed.get() + 1);
-            prop_assert!(waited && rule.is_synchronous(), "the only copy may be given up");
+            prop_assert!(waited && rule.is_synchronous(), "the only copy may be lost");
         }
         if rule.is_synchronous() {
             let missing = rule.names.iter().filter(|missing| {
                 let answered = answers.iter().filter(level).any(|answer| name(answer.0) == **missing);
                 !answered && **missing != name(0)
             });
-            prop_assert!(missing.count() < rule.required, "whoever acknowledged may be missing");
+            prop_assert!(
+                missing.count() < rule.required,
+                "all members that acknowledged may be missing"
+            );
         }
         if made_again {
             anew.set(anew.get() + 1);
             let heard = |member: &MemberId| answers.iter().filter(level).any(|answer| name(answer.0) == *member);
             let mut all = rule.names.iter().filter(|member| **member != name(0));
-            prop_assert!(all.all(heard) && heard(&name(2)), "whoever has more may be missing");
+            prop_assert!(all.all(heard) && heard(&name(2)), "a member with more may be missing");
         }
-        // Another one, that sees what it saw, or the Lease that it wrote.
+        // Another candidate, which sees what the first one saw or the Lease that it wrote.
         let mut other = of_the_other(observed, &(0, 2, Some(own)));
         if later {
             let record = record(&mut other);

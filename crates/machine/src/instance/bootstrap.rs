@@ -1,14 +1,14 @@
-//! The first database: made at most once per `ClusteredDatabase`, on the claim that the operator named.
+//! The first database. It is made at most once per `ClusteredDatabase`, on the claim that the operator has named.
 
-use super::context::{Context, Tenure};
+use super::facts::{Context, Tenure};
 use super::identity::volume_is_free;
-use super::{Action, Data, Draft, Rule, Verdict};
+use super::{Action, Data, Draft, OnBackoff, Rule, RuleKind, Verdict};
 use crate::protocol::Epoch;
 
-/// So many failures in a row end the agent.
+/// The agent ends after this many failures in a row.
 const MOST_FAILURES: u32 = 2;
 
-/// The operator has given this volume leave to make the first database.
+/// True if the operator has granted the bootstrap to this volume.
 pub(super) fn is_granted(context: &Context) -> bool {
     let (Some(cluster), Some(member)) = (context.cluster(), context.member()) else {
         return false;
@@ -20,7 +20,7 @@ pub(super) fn is_granted(context: &Context) -> bool {
     })
 }
 
-/// No system identifier is recorded anywhere, and the Lease was read and never held.
+/// True if no system identifier is recorded anywhere, and the Lease was read and never had a holder.
 fn is_unmade(context: &Context) -> bool {
     let (Some(cluster), Some(record)) = (context.cluster(), context.record()) else {
         return false;
@@ -38,11 +38,13 @@ pub(super) const GIVE_UP: Rule = Rule {
     family: "bootstrap",
     what: "Ends the container with a message when the first database cannot be made.",
     protocol: &[],
+    kind: RuleKind::Act,
     decide: give_up,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// The first database cannot be made: said through the container's end, since there is no primary to report to. Not at
-/// the first failure, which may have been a passing one.
+/// Ends the container with the reason, because there is no primary to report it to. Not after the first failure, which
+/// may have been transient.
 fn give_up(context: &Context, _draft: &mut Draft) -> Option<Verdict> {
     let task = &context.tasks().volume;
     let message = task.error.clone()?;
@@ -59,10 +61,12 @@ pub(super) const DISCARD_STAGING: Rule = Rule {
     family: "bootstrap",
     what: "Removes what an unfinished initdb or copy has left beside PGDATA.",
     protocol: &[2],
+    kind: RuleKind::Act,
     decide: discard_staging,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Throws away what an `initdb` or clone of an earlier run left unfinished. PGDATA itself is never touched.
+/// Removes what an `initdb` or clone of an earlier run left unfinished. Never touches PGDATA itself.
 fn discard_staging(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let unfinished = matches!(context.volume()?.data, Data::Unfinished);
     if !unfinished || context.alive() || !volume_is_free(context, draft) {
@@ -77,12 +81,13 @@ fn discard_staging(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 pub(super) const INITDB: Rule = Rule {
     name: "initdb",
     family: "bootstrap",
-    what: "Makes the first database, on the one volume that the operator has granted it to.",
+    what: "Makes the first database, new or from a backup, on the one volume that the operator has granted it to.",
     protocol: &[1],
+    kind: RuleKind::Act,
     decide: initdb,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Makes the first database.
 fn initdb(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let cluster = context.cluster()?;
     let empty = matches!(context.volume()?.data, Data::Empty);
@@ -95,6 +100,7 @@ fn initdb(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::new(
         Action::Initdb {
             cluster_uid: cluster.uid.clone(),
+            from_backup: cluster.recovers,
         },
         "the operator granted the bootstrap to this volume",
     )
@@ -112,13 +118,17 @@ mod tests {
     }
 
     #[test]
-    fn the_grant_for_this_claim_starts_initdb() {
-        assert_eq!(
-            decided(&granted()).action,
-            Action::Initdb {
-                cluster_uid: CLUSTER_UID.to_owned()
-            }
-        );
+    fn the_grant_for_this_claim_starts_initdb_or_a_recovery() {
+        let mut observed = granted();
+        for from_backup in [false, true] {
+            cluster(&mut observed).recovers = from_backup;
+            let cluster_uid = CLUSTER_UID.to_owned();
+            let wanted = Action::Initdb {
+                cluster_uid,
+                from_backup,
+            };
+            assert_eq!(decided(&observed).action, wanted);
+        }
     }
 
     #[test]
@@ -147,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn an_unfinished_try_is_discarded_first() {
+    fn an_unfinished_try_is_removed_first() {
         let mut observed = granted();
         volume(&mut observed).data = Data::Unfinished;
         assert_eq!(decided(&observed).action, Action::DiscardStaging);
     }
 
     #[test]
-    fn an_initdb_that_fails_again_is_given_up_with_its_words() {
+    fn an_initdb_that_fails_again_ends_the_container_with_its_message() {
         let mut observed = granted();
         let error = Some("syntax error".to_owned());
         observed.tasks.volume = Task {
@@ -177,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_initdb_is_repeated_with_growing_distance() {
+    fn a_failed_initdb_is_retried_with_back_off() {
         let mut observed = granted();
         observed.tasks.volume = Task {
             failures: 1,

@@ -1,19 +1,20 @@
-//! A checkpoint while PostgreSQL still serves, before a planned stop of the primary: the one that the stop makes is short then, and
-//! so is the time in which nobody is served. Patroni makes one before a switchover, too.
+//! A checkpoint while PostgreSQL still serves, before a planned stop of the primary. It shortens the checkpoint of the
+//! stop, and with it the time without a primary. Patroni does the same before a switchover.
 
-use super::context::Context;
+use super::facts::Context;
 use super::{Action, Verdict};
+use crate::units::Millis;
 
-/// For so long one counts that has ended, in milliseconds: what is written meanwhile costs the stop little.
-const RECENT: u64 = 10_000;
+/// How long a finished checkpoint counts as recent: WAL written since then costs the stop little time.
+const RECENT: Millis = Millis::seconds(10);
 
-/// It was made just now, or has failed: then the stop has all to do.
+/// True if a recent checkpoint exists. Also true if it failed: then the stop makes all of it.
 pub(super) fn is_made(context: &Context) -> bool {
     let task = &context.tasks().checkpoint;
     task.running.is_none() && context.now.since(task.ended) < RECENT
 }
 
-/// Begins it; `None` while it goes on, in bounded time, and other rules with it.
+/// Begins the checkpoint. `None` while it runs: it has a time limit, and other decision rules go on meanwhile.
 pub(super) fn make(context: &Context, what_for: &str) -> Option<Verdict> {
     if context.tasks().checkpoint.running.is_some() {
         return None;

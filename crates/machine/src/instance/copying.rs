@@ -1,36 +1,16 @@
-//! Copies of a primary that is none any more. `pg_rewind` and `pg_basebackup` take as long as they take and end with their
-//! connection; but a kernel answers for processes that stand still, and then that does not end.
+//! Copies of a member that is no longer the primary. `pg_rewind` and `pg_basebackup` have no time limit and end with
+//! their connection. But the kernel of a stalled server keeps the connection alive, so they may never end.
 
-use super::context::Context;
+use super::facts::Context;
 use super::memo::Change;
-use super::{Action, Draft, Memo, Rule, Verdict, Work};
-use crate::protocol::MemberId;
-use crate::timing::BootTime;
+use super::{Action, Draft, Memo, OnBackoff, Rule, RuleKind, Verdict, Work};
+use crate::units::Millis;
 
-/// For so long another member has the lease before a copy of the one before is given up, in milliseconds: if that one lives, its
-/// agent has stopped its PostgreSQL by then, and the connection has ended.
-const ENDS: u64 = 10_000;
+/// How long another member must hold the lease before a copy of the former primary is cancelled. A former primary whose
+/// agent works has stopped PostgreSQL by then, and the connection has ended.
+const ENDS: Millis = Millis::seconds(10);
 
-/// A copy is being made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copied {
-    /// Of whom.
-    pub member: MemberId,
-    /// Since when another one has the lease.
-    pub since: Option<BootTime>,
-}
-
-impl Copied {
-    /// A copy of this primary is begun.
-    pub(super) fn of(member: &MemberId) -> Self {
-        Self {
-            member: member.clone(),
-            since: None,
-        }
-    }
-}
-
-/// Of whom a copy is being made, if one is, and since when that is not the holder.
+/// Remembers the source of a copy that is being made, and since when another member holds the lease.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let runs = matches!(context.tasks().volume.running, Some(Work::Rewind | Work::Clone));
     let holder = context.record().and_then(|record| record.holder.as_ref());
@@ -44,21 +24,23 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
 pub(super) const CANCEL_COPY: Rule = Rule {
     name: "cancel-copy",
     family: "copying",
-    what: "Cancels a rewind or copy whose source is no longer the primary and that does not end.",
+    what: "Cancels a rewind or copy that does not end and whose source is no longer the primary.",
     protocol: &[17],
+    kind: RuleKind::Act,
     decide: cancel,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Ends a copy of a member that another one has followed as primary. What it has left is dealt with as after any failure.
+/// Cancels a copy of a former primary. Its leftovers are handled as after any failure.
 fn cancel(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let since = draft.memo.copied.as_ref()?.since?;
     if !context.reached(since.plus(ENDS), draft) {
         return None;
     }
-    // Once: it ends when it ends.
+    // Only once: a second request would not end it sooner.
     Verdict::noting(
         Action::CancelCopy,
-        "another member is the primary by now, and the copy of the one before does not end",
+        "another member is the primary now, and the copy of the former primary does not end",
         [Change::Copies(None)],
     )
 }
@@ -70,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_of_a_primary_that_was_replaced_is_given_up_once() {
+    fn a_copy_of_a_replaced_primary_is_cancelled_once() {
         let rewinding = || {
             let mut observed = left_behind(standby(), 0x101, true);
             observed.tasks.report.running = Some(Work::Report);
@@ -91,12 +73,12 @@ mod tests {
             );
             let mut vacant = observed.clone();
             record(&mut vacant).holder = None;
-            assert_ne!(rule(&vacant, &begun.memo, 600_000), "cancel-copy", "nobody else is");
+            assert_ne!(rule(&vacant, &begun.memo, 600_000), "cancel-copy", "no other member is");
             record(&mut observed).holder.as_mut().unwrap().incarnation.member = third();
             let seen = decide(&observed, &begun.memo, BootTime(2_000));
             assert_eq!(seen.memo.copied.as_ref().unwrap().since, Some(BootTime(2_000)));
-            assert_ne!(rule(&observed, &seen.memo, 2_000 + ENDS - 1), "cancel-copy");
-            let late = decide(&observed, &seen.memo, BootTime(2_000 + ENDS));
+            assert_ne!(rule(&observed, &seen.memo, 2_000 + ENDS.0 - 1), "cancel-copy");
+            let late = decide(&observed, &seen.memo, BootTime(2_000).plus(ENDS));
             assert_eq!(late.action, Action::CancelCopy);
             assert_ne!(rule(&observed, &late.memo, 600_000), "cancel-copy", "once");
             let mut again = observed.clone();

@@ -1,25 +1,27 @@
-//! PostgreSQL ended by itself: what is left of it is killed, and it is started again, soon at first.
+//! PostgreSQL ended without being asked to: processes that are left are killed, and it is started again, the first time
+//! at once.
 
-use super::context::Context;
+use super::facts::Context;
 use super::memo::Change;
-use super::{Action, Draft, Memo, Observed, Process, Rule, Stop, Stopping, Verdict};
+use super::{Action, Draft, Memo, Observed, OnBackoff, Process, Rule, RuleKind, Stop, Stopping, Verdict};
 use crate::protocol::FAULT_ENDS;
+use crate::units::Millis;
 
-/// A PostgreSQL that ran this long (in milliseconds) before it ended starts a new count.
-const STABLE: u64 = 60_000;
-/// Distance between the second and the third start, in milliseconds; doubles. The first restart is immediate: one crash
-/// says nothing about the next, and every millisecond is an outage.
-const FIRST_BACKOFF: u64 = 200;
-/// Longest distance, in milliseconds.
-const LONGEST_BACKOFF: u64 = 10_000;
-/// Distance between repeated kills, in milliseconds.
-const KILL_AGAIN: u64 = 100;
-/// Longest wait between failed starts, in milliseconds.
-const START_RETRY: u64 = 5_000;
-/// So many ends in a row are reported as a fault.
+/// A PostgreSQL that ran this long before it ended starts a new count.
+const STABLE: Millis = Millis::minutes(1);
+/// Time between the second and the third start; it doubles. The first restart is immediate, because a single crash does
+/// not predict another and every millisecond is an outage.
+const FIRST_BACKOFF: Millis = Millis(200);
+/// Longest time between starts.
+const LONGEST_BACKOFF: Millis = Millis::seconds(10);
+/// Interval between repeated kills.
+const KILL_AGAIN: Millis = Millis(100);
+/// Longest back-off between failed starts.
+const START_RETRY: Millis = Millis::seconds(5);
+/// This many ends in a row are reported as a fault.
 const MANY: u32 = 3;
 
-/// Counts an end of PostgreSQL that is not counted yet.
+/// Counts the last end of PostgreSQL, unless it is counted already.
 pub(super) fn count(observed: &Observed, mut memo: Memo) -> Memo {
     let Process::Stopped { exit: Some(exit) } = observed.postgres.process else {
         return memo;
@@ -41,10 +43,11 @@ pub(super) const KILL_STRAYS: Rule = Rule {
     family: "crash",
     what: "Kills PostgreSQL processes that have outlived their postmaster: they could still write.",
     protocol: &[],
+    kind: RuleKind::Act,
     decide: kill_strays,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Kills PostgreSQL processes that have outlived their postmaster: they may still write, and hold the shared memory.
 fn kill_strays(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let orphaned = context.running().is_none() && context.starting().is_none() && context.observed.postgres.strays > 0;
     if !orphaned {
@@ -68,7 +71,7 @@ fn kill_strays(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// PostgreSQL may be started now.
+/// True if PostgreSQL may be started now.
 pub(super) fn may_start(context: &Context, draft: &mut Draft) -> bool {
     if !context.at_rest() || !context.knows_data() {
         return false;
@@ -77,14 +80,14 @@ pub(super) fn may_start(context: &Context, draft: &mut Draft) -> bool {
         return false;
     };
     let backoff = match draft.memo.crashes {
-        0 | 1 => 0,
-        crashes => (FIRST_BACKOFF << (crashes - 2).min(16)).min(LONGEST_BACKOFF),
+        0 | 1 => Millis::ZERO,
+        crashes => FIRST_BACKOFF.doubled(crashes - 2, LONGEST_BACKOFF),
     };
     let at = draft.memo.last_exit.map_or(free, |exit| free.max(exit.plus(backoff)));
     context.reached(at, draft)
 }
 
-/// PostgreSQL does not stay up, in words; until it has stayed up for some time.
+/// The fault text of a PostgreSQL that does not stay up; `None` once it has stayed up for some time.
 pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
     let stays = memo
         .last_exit

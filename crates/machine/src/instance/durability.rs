@@ -1,33 +1,37 @@
-//! The synchronous rule of a holder: what is wanted, and the order in which the rule on record and PostgreSQL's setting
-//! change (protocol.md rules 10, 11, 13, 20 and 21). n and k of an election always come from the Lease, never from the spec.
+//! The synchronous rule of a holder: which one is wanted, and in which order the rule in the Lease and PostgreSQL's
+//! setting change (protocol.md rules 10, 11, 13, 20 and 21). An election always takes n and k from the Lease, never
+//! from the spec.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::WantedDurability;
 use api::status::DurabilityMode;
 
-use super::context::Context;
+use super::facts::{Context, is_wanted};
 use super::lease_rules::{self, Write};
-use super::{Action, Draft, Memo, Rule, Verdict, members};
+use super::{Action, Draft, Memo, OnBackoff, Rule, RuleKind, Verdict, members};
 use crate::protocol::{Lsn, MemberId};
 use crate::quorum::{InForce, Step, SyncRule, next_step};
+use crate::units::Millis;
 
-/// Longest wait between failed tries, in milliseconds.
-const RETRY: u64 = 2_000;
-/// For so long a standby must be away before its name leaves the rule, in milliseconds: a stream that is begun anew is back
-/// in half of that.
-const AWAY: u64 = 1_000;
+/// Longest back-off between failed tries.
+const RETRY: Millis = Millis::seconds(2);
+/// How long a standby must be away before its name leaves the synchronous rule. A stream that is restarted is back in
+/// half of that.
+const AWAY: Millis = Millis::seconds(1);
 
 pub(super) const OPEN: Rule = Rule {
     name: "open",
     family: "durability",
     what: "Lets applications connect once as many synchronous members as required hold all WAL that is in doubt.",
     protocol: &[13],
+    kind: RuleKind::Act,
     decide: open,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Lets applications connect once enough members hold all that may be in doubt (protocol.md rule 13): a commit that the
-/// primary had not acknowledged before it was started is visible from now on.
+/// Opens the primary once enough members hold all WAL that may be in doubt (protocol.md rule 13). From now on
+/// applications see commits that were not acknowledged before the start.
 fn open(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if !context.accepting() || context.observed.postgres.open || !knows_rule(context) || !is_replicated(context) {
@@ -37,7 +41,7 @@ fn open(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let because = match context.record()?.rule.required {
-        0 => "PostgreSQL can write, and commits wait for nobody".to_owned(),
+        0 => "PostgreSQL can write, and commits wait for no standby".to_owned(),
         required => {
             format!("PostgreSQL can write, and {required} of the synchronous members hold all that is in doubt")
         }
@@ -45,14 +49,16 @@ fn open(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::new(Action::Open, because)
 }
 
-/// The rule on record is known: a write of the Lease whose fate is unknown may have recorded another than the one that was read.
+/// True if the rule in the Lease is known. A write whose outcome is unknown may have recorded another rule than the one
+/// that was read.
 fn knows_rule(context: &Context) -> bool {
     let lease = &context.tasks().lease;
     lease.running.is_none() && lease.failures == 0
 }
 
-/// As many names of the rule as it requires have flushed whatever was in doubt. Who follows a promoted primary says so with its first
-/// report, while it is sent the segment of the fork once more; commits wait until it has that.
+/// True if as many names of the rule as it requires have flushed what was in doubt. A standby that follows a promoted
+/// primary reports that at once, while the segment of the fork is still being sent again. New commits wait until it has
+/// that segment.
 fn is_replicated(context: &Context) -> bool {
     let Some(rule) = context.record().map(|record| &record.rule) else {
         return false;
@@ -71,7 +77,8 @@ fn is_replicated(context: &Context) -> bool {
     hold.count() >= rule.required && rule.covers(&postgres.sync.proven)
 }
 
-/// Applications wait for `member`: of the others that the rule names, fewer receive WAL from here than are to flush what is in doubt.
+/// True if applications wait for `member`: too few other names of the rule receive WAL from here to flush what is in
+/// doubt.
 pub(super) fn awaits(context: &Context, member: &MemberId) -> bool {
     let Some(rule) = context.record().map(|record| &record.rule) else {
         return false;
@@ -87,10 +94,12 @@ pub(super) const CHANGE_RULE: Rule = Rule {
     family: "durability",
     what: "Changes the synchronous rule by one safe step: in the setting of PostgreSQL, or on record in the Lease.",
     protocol: &[10, 11, 20, 21],
+    kind: RuleKind::Act,
     decide: change,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Brings the rule to what is wanted, one safe step at a time.
+/// Moves the rule to the wanted one, by one safe step at a time.
 fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if !context.accepting() {
@@ -112,14 +121,14 @@ fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             if !knows_rule(context) || !context.is_free(&context.tasks().sync, RETRY, draft) {
                 return None;
             }
-            let because = format!("commits are to wait for {}", words(&rule));
+            let because = format!("commits should wait for {}", words(&rule));
             Verdict::new(Action::SetSync { rule }, because)
         }
         Step::Record(rule) => {
             if context.tasks().sync.running.is_some() || !lease_rules::is_free(context, draft) {
                 return None;
             }
-            let because = format!("elections are to count by {}", words(&rule));
+            let because = format!("elections should count by {}", words(&rule));
             let write = Write {
                 holder: lease_rules::holder(context, record),
                 rule,
@@ -130,36 +139,36 @@ fn change(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     }
 }
 
-/// A rule, in words.
+/// Describes a synchronous rule.
 fn words(rule: &SyncRule) -> String {
     if !rule.is_synchronous() {
-        return "nobody".to_owned();
+        return "no standby".to_owned();
     }
     let names: Vec<_> = rule.names.iter().map(MemberId::as_str).collect();
     format!("{} of {}", rule.required, names.join(", "))
 }
 
-/// The rule that is wanted now; `None` while it is not known what is.
+/// The synchronous rule that is wanted now; `None` while that is not known.
 fn goal(context: &Context, draft: &mut Draft) -> Option<SyncRule> {
-    let durability = context.cluster()?.durability;
+    let durability = context.cluster()?.durability?;
     let recorded = &context.record()?.rule;
     if waits_for_nobody(&durability) {
         return Some(SyncRule::default());
     }
     let mut names = following(context, draft);
     if durability.mode == DurabilityMode::Required && names.len() < durability.standbys {
-        // Fewer than are required: nobody leaves, and commits wait until one is back.
+        // Fewer than required: no name leaves the rule, and commits wait until a standby is back.
         names.extend(recorded.names.iter().cloned());
     }
     let required = durability.standbys.min(names.len());
     Some(SyncRule { required, names })
 }
 
-/// The wanted members that stream, and those of the rule that did until a moment ago.
+/// The wanted members that stream, and those of the rule that streamed until a moment ago.
 fn following(context: &Context, draft: &mut Draft) -> BTreeSet<MemberId> {
     let now = context.now;
     let reports = members::reports(context, draft);
-    let wanted = |pod: &str| members::is_wanted(context, pod);
+    let wanted = |pod: &str| is_wanted(context, pod);
     let known: BTreeSet<_> = reports
         .iter()
         .filter(|(pod, _)| **pod != context.observed.own.pod && wanted(pod))
@@ -185,12 +194,13 @@ fn following(context: &Context, draft: &mut Draft) -> BTreeSet<MemberId> {
     names
 }
 
-/// Since when members of the rule have been away, while this holder decides on the rule.
+/// Remembers since when members of the rule have been away, while this holder decides on the rule.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
-    let (Some(record), Some(cluster)) = (context.record(), context.cluster()) else {
+    let durability = context.cluster().and_then(|cluster| cluster.durability);
+    let (Some(record), Some(durability)) = (context.record(), durability) else {
         return;
     };
-    if context.held().is_none() || !context.accepting() || waits_for_nobody(&cluster.durability) {
+    if context.held().is_none() || !context.accepting() || waits_for_nobody(&durability) {
         return;
     }
     let streaming = &context.observed.postgres.standbys;
@@ -204,7 +214,7 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         .retain(|member, _| is_away(member) && record.rule.names.contains(member));
 }
 
-/// By the spec, commits are to wait for no standby.
+/// True if commits wait for no standby, by the spec.
 fn waits_for_nobody(durability: &WantedDurability) -> bool {
     durability.mode == DurabilityMode::Async || durability.standbys == 0
 }

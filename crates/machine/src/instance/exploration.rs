@@ -1,5 +1,5 @@
-//! Every course of events, up to a bound: an old pod and a new pod on the same volume, a lossy API server, stalls,
-//! crashes and the dead-man. Never do two of them write at the same time.
+//! All sequences of events, up to a bound: an old pod and a new pod on the same volume, a lossy API server, stalls,
+//! crashes and the dead-man. In none of them do two PostgreSQL write at the same time.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -8,22 +8,23 @@ use super::observer::{Done, Effect, Event, Observer, SeenLease};
 use super::*;
 use crate::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord};
 use crate::timing::Timing;
+use crate::units::Millis;
 
 /// One step of time, in milliseconds.
 const TICK: u64 = 500;
-/// Short times, so that a whole succession fits into few ticks; they obey the timing rule.
+/// Short times, so that a whole succession fits into a few ticks. They obey the timing rule.
 const TIMING: Timing = Timing {
-    lease: 3_000,
-    renew: 500,
-    fence: 1_500,
-    kill: 1_000,
+    lease: Millis::seconds(3),
+    renew: Millis(500),
+    fence: Millis(1_500),
+    kill: Millis::seconds(1),
 };
-/// Faults in one course: a stall, a cut, a crash, a lost request, a tick for which a request or the watch lags.
+/// Faults in one sequence: a stall, a cut, a crash, a lost request, a tick for which a request or the watch lags.
 const FAULTS: u8 = 2;
-/// Ticks that are explored: long enough for expiry, take-over, and what the old holder does then.
+/// Explored ticks: enough for the expiry, the take-over, and what the old holder does then.
 const HORIZON: u64 = 8;
 
-/// The Lease, reduced to what decides.
+/// The Lease, reduced to the parts that matter for a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Lease {
     version: u64,
@@ -32,13 +33,13 @@ struct Lease {
     epoch: u64,
 }
 
-/// A compare-and-swap on its way.
+/// A compare-and-swap in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
     base: u64,
     content: Lease,
     sent: u64,
-    /// Whether the API server has taken it.
+    /// Whether the API server has accepted it.
     answer: Option<bool>,
 }
 
@@ -49,7 +50,7 @@ struct Agent {
     pod: u8,
     run: u8,
     writes: bool,
-    /// Asked to stop, but its backends hang.
+    /// Set while PostgreSQL was asked to stop, but its backends hang.
     stopping: Option<(Stop, u64)>,
     seen: Lease,
     changed: u64,
@@ -57,7 +58,7 @@ struct Agent {
     request: Option<Request>,
     dead_man: Option<u64>,
     stalled: bool,
-    /// Nothing goes to or from the API server.
+    /// Nothing passes to or from the API server.
     cut: bool,
 }
 
@@ -69,10 +70,10 @@ struct State {
     faults: u8,
 }
 
-/// How long a successor waits, in milliseconds; less than the holder was promised is a mutant that must be caught.
+/// How long a successor waits. Less than the holder was promised is a mutant that must be found.
 #[derive(Clone, Copy)]
 struct Rules {
-    lease: u64,
+    lease: Millis,
     dead_man: bool,
 }
 
@@ -92,8 +93,8 @@ fn start() -> State {
         changed: 0,
         confirmed: Some((1, 0)),
         request: None,
-        // It was set before PostgreSQL was started.
-        dead_man: Some(TIMING.fence + fence::dead_man_delay(TIMING.kill)),
+        // The dead-man was armed before PostgreSQL was started.
+        dead_man: Some((TIMING.fence + fence::dead_man_delay(TIMING.kill)).0),
         stalled: false,
         cut: false,
     };
@@ -137,7 +138,7 @@ fn observed(agent: &Agent, rules: Rules, now: BootTime) -> Observed {
     observed.lease.changed = BootTime(agent.changed * TICK);
     observed.lease.confirmed = confirmed(agent);
     observed.tasks.lease.running = agent.request.map(|_| Work::WriteLease);
-    // Slots do not matter here.
+    // Slots do not matter here: that task counts as running.
     observed.tasks.admit.running = Some(Work::DropSlots);
     let record = record(&mut observed);
     record.version = agent.seen.version.to_string();
@@ -155,7 +156,7 @@ fn observed(agent: &Agent, rules: Rules, now: BootTime) -> Observed {
     observed
 }
 
-/// The Lease that says this.
+/// The Lease record with this content.
 fn record_of(lease: Lease, rules: Rules) -> LeaseRecord {
     let (pod, run) = lease.holder;
     let version = lease.version.to_string();
@@ -187,7 +188,7 @@ fn confirmed(agent: &Agent) -> Option<Confirmed> {
     })
 }
 
-/// What `record` says.
+/// The reduced content of `record`.
 fn read(record: &LeaseRecord) -> Lease {
     let number = |text: &str| text.rsplit('-').next().and_then(|number| number.parse().ok());
     let holder = &record.holder.as_ref().expect("a holder").incarnation;
@@ -201,7 +202,7 @@ fn read(record: &LeaseRecord) -> Lease {
     }
 }
 
-/// `lease`, as an agent reads it.
+/// `lease` as an agent reads it.
 fn seen(lease: Lease, rules: Rules) -> Box<SeenLease> {
     let record = record_of(lease, rules);
     let place = LeaseVersion {
@@ -213,7 +214,7 @@ fn seen(lease: Lease, rules: Rules) -> Box<SeenLease> {
     Box::new(SeenLease { place, record })
 }
 
-/// What the agent knows of the Lease, and nothing else.
+/// What the agent knows, reduced to the Lease.
 fn known(agent: &Agent, rules: Rules) -> Observed {
     let own = Own {
         pod: "orders-0".to_owned(),
@@ -230,7 +231,7 @@ fn known(agent: &Agent, rules: Rules) -> Observed {
     observed
 }
 
-/// The agent takes an event about the Lease, as the shipped observer does.
+/// Feeds the agent an event about the Lease, through the shipped observer.
 fn observe(agent: &mut Agent, rules: Rules, now: u64, event: Event) {
     let now = BootTime(now * TICK);
     let mut observer = Observer::knowing(known(agent, rules), CLUSTER_UID);
@@ -260,7 +261,7 @@ fn act(state: &mut State, index: usize, rules: Rules) {
         agent.dead_man = decision.dead_man.map(|at| at.0);
         match decision.action {
             Action::WriteLease { content, purpose, .. } => {
-                assert_ne!(purpose, Purpose::Release, "nobody is asked to end");
+                assert_ne!(purpose, Purpose::Release, "no agent is asked to end");
                 let content = Lease {
                     version: 0,
                     holder: (agent.pod, agent.run),
@@ -279,7 +280,7 @@ fn act(state: &mut State, index: usize, rules: Rules) {
             _ => return,
         }
     }
-    panic!("an agent does not come to rest: {state:?}");
+    panic!("an agent does not become idle: {state:?}");
 }
 
 fn stopped(agent: &mut Agent) {
@@ -323,7 +324,7 @@ fn successors(state: &State, rules: Rules) -> Vec<State> {
             ..state
         };
         if !agent.exists {
-            // The operator's StatefulSet replaces the pod; the old one may live on, unreachable.
+            // The operator's StatefulSet replaces the pod; the old one may still run, unreachable.
             let mut born = *state;
             born.agents[index] = Agent {
                 exists: true,
@@ -371,12 +372,12 @@ fn successors(state: &State, rules: Rules) -> Vec<State> {
     next
 }
 
-/// Something should have reached the agent within the tick.
+/// True if something should have reached the agent within the tick.
 fn lags(agent: &Agent, lease: Lease) -> bool {
     agent.exists && !agent.cut && !agent.stalled && (agent.request.is_some() || agent.seen != lease)
 }
 
-/// A new container: all processes of the one before are dead. What it had sent may still arrive.
+/// A new container: all processes of the one before are dead. Its requests may still arrive.
 fn crash(state: &State, index: usize) -> State {
     let mut crashed = *state;
     let agent = &mut crashed.agents[index];
@@ -394,7 +395,7 @@ fn crash(state: &State, index: usize) -> State {
     crashed
 }
 
-/// A request reaches the API server, which takes or refuses it; or its answer reaches the agent.
+/// A request reaches the API server, which accepts or refuses it; or the answer reaches the agent.
 fn answers(state: &State, index: usize, rules: Rules) -> Option<State> {
     let request = state.agents[index].request?;
     let mut after = *state;
@@ -437,7 +438,7 @@ fn answers(state: &State, index: usize, rules: Rules) -> Option<State> {
     Some(after)
 }
 
-/// Time passes: dead-men act, agents that live decide.
+/// Time passes: dead-men act, and agents that are not stalled decide.
 fn tick(mut state: State, rules: Rules) -> State {
     state.now += 1;
     for index in 0..2 {
@@ -453,7 +454,7 @@ fn tick(mut state: State, rules: Rules) -> State {
     state
 }
 
-/// Explores all courses; the states, or the first one in which two write.
+/// Explores all sequences. Returns the states, or the first one in which two PostgreSQL write.
 fn explore(rules: Rules) -> Result<BTreeSet<State>, Box<State>> {
     let mut seen = BTreeSet::from([start()]);
     let mut queue = VecDeque::from([start()]);
@@ -496,7 +497,7 @@ fn two_pods_on_one_volume_never_write_at_the_same_time() {
 fn a_successor_that_does_not_wait_long_enough_is_caught() {
     assert!(
         explore(Rules {
-            lease: 1_000,
+            lease: Millis::seconds(1),
             dead_man: true
         })
         .is_err()

@@ -1,5 +1,5 @@
-//! Numbers at the ends of their ranges, wherever they come in: they are refused by name, or decided upon without a panic and without
-//! wrapping.
+//! Numbers at the ends of their ranges, in every input. They are refused by name, or decided on without a panic and
+//! without wrapping.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -12,6 +12,7 @@ use super::*;
 use crate::lease_object::{self, LeaseContent};
 use crate::protocol::{Epoch, Lsn, MemberId, MemberReport, Timeline, UNUSED};
 use crate::quorum::SyncRule;
+use crate::units::Millis;
 
 const SITUATIONS: [fn() -> Observed; 9] = [
     blank,
@@ -25,7 +26,7 @@ const SITUATIONS: [fn() -> Observed; 9] = [
     elected,
 ];
 
-/// The Lease that reads as the situation's.
+/// The Lease object that reads as the situation's record.
 fn lease(observed: &Observed) -> Lease {
     let record = observed.lease.record.is().expect("a record").clone();
     let content = LeaseContent {
@@ -42,6 +43,7 @@ fn lease(observed: &Observed) -> Lease {
         history: record.history,
         members: record.members,
         positions: record.positions,
+        archive: record.archive,
     };
     written(&content)
 }
@@ -54,7 +56,7 @@ fn written(content: &LeaseContent) -> Lease {
     lease_object::write(&base, content, MicroTime(Timestamp::UNIX_EPOCH))
 }
 
-/// What stands in the place of a value.
+/// A value that replaces one in a valid input.
 fn extreme() -> impl Strategy<Value = Value> {
     let numbers = [
         "0",
@@ -92,7 +94,7 @@ fn extreme() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Paths of all values in it that hold no others.
+/// Collects the paths of all values in `value` that hold no other values.
 fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
     let inner: Vec<(String, &Value)> = match value {
         Value::Object(fields) => fields.iter().map(|(name, value)| (name.clone(), value)).collect(),
@@ -108,7 +110,8 @@ fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Decides at several times, as long as anything is decided; all that is written into the Lease reads back as it was meant.
+/// Decides at several times, until nothing is decided. Everything that is written into the Lease must read back as it
+/// was meant.
 fn decide_all(observed: &Observed) -> Result<(), TestCaseError> {
     for now in [0, 1_200, SILENT, SILENT + 60_000, u64::MAX] {
         let decision = decide(observed, &settled(), BootTime(now));
@@ -158,7 +161,7 @@ proptest! {
                     let words = format!("{error}: {source}");
                     let mut names = path.rsplit('/');
                     let field = names.find(|name| name.parse::<usize>().is_err()).unwrap_or_default();
-                    // Of the holder's texts the annotation alone is named.
+                    // The error names no text of the holder, only the annotation.
                     let named = name == api::names::LEASE_HOLDER || words.contains(field);
                     let holder = matches!(error, lease_object::InvalidLease::TwoHolders { .. });
                     prop_assert!(holder || words.contains(&name) && named, "{path}: {words}");
@@ -180,7 +183,7 @@ proptest! {
         match lease_object::read(&lease) {
             Ok(record) => {
                 prop_assert_eq!(i64::try_from(record.epoch.0).unwrap(), i64::from(transitions.unwrap_or(0)));
-                prop_assert_eq!(record.duration / 1_000, u64::try_from(seconds.unwrap_or(0)).unwrap());
+                prop_assert_eq!(record.duration, Millis::seconds(u64::try_from(seconds.unwrap_or(0)).unwrap()));
                 observed.lease.record = Reading::Is(record);
                 decide_all(&observed)?;
             }
@@ -248,7 +251,7 @@ fn count() -> impl Strategy<Value = u64> {
 }
 
 #[test]
-fn a_lease_with_a_number_that_has_no_successor_is_taken_by_nobody_and_that_is_told() {
+fn a_lease_with_a_number_that_has_no_successor_is_not_taken_and_the_wait_says_so() {
     type Spoil = fn(&mut Observed);
     let spoil: [(&str, Spoil); 3] = [
         ("spec.leaseTransitions", |o| {
@@ -287,11 +290,11 @@ fn a_lease_with_a_number_that_has_no_successor_is_taken_by_nobody_and_that_is_to
     assert_eq!(
         decide(&far, &settled(), now).rule,
         "win-election",
-        "so many promotions came to nothing"
+        "that many promotions were not finished"
     );
 }
 
-/// All that members may say of themselves stays far below the 256 KiB that an object's annotations may have.
+/// All that members may report of themselves stays far below the 256 KiB that an object's annotations may have.
 #[test]
 fn the_largest_lease_is_small() {
     let pods = (0..api::names::MAX_INSTANCES).map(|ordinal| format!("{}-{ordinal}", "n".repeat(api::names::MAX_NAME)));
@@ -299,7 +302,7 @@ fn the_largest_lease_is_small() {
         uid: String::new(),
         version: String::new(),
         holder: None,
-        duration: 10_000,
+        duration: Millis(10_000),
         epoch: Epoch::MAX,
         system_id: Some(u64::MAX.to_string()),
         release: None,
@@ -309,6 +312,7 @@ fn the_largest_lease_is_small() {
         history: Vec::new(),
         members: BTreeMap::new(),
         positions: BTreeMap::new(),
+        archive: None,
     };
     let position = Position {
         timeline: Timeline::MAX,
@@ -318,7 +322,7 @@ fn the_largest_lease_is_small() {
         timeline: Timeline::MAX,
         end: Lsn(u64::MAX),
     };
-    content.history = vec![fork; rejoin::FORKS];
+    content.history = vec![fork; lease_rules::FORKS];
     for pod in pods {
         let mut report: MemberReport = primary().peers["orders-1"].report.clone();
         let (words, long) = ("\"".repeat(100_000), "\"".repeat(64));

@@ -1,29 +1,34 @@
-//! The clock fence: a holder whose lease ran out, or went elsewhere, has stopped PostgreSQL before anybody may take it.
+//! The clock fence (protocol.md rule 24): a holder whose lease ran out or was lost to another run has stopped
+//! PostgreSQL before any member may take the lease.
 
 use std::borrow::Cow;
 
-use super::context::{Context, Tenure};
+use super::facts::{Context, Tenure};
 use super::memo::Change;
-use super::{Action, Draft, Rule, Stop, Stopping, Verdict};
+use super::{Action, Draft, OnBackoff, Rule, RuleKind, Stop, Stopping, Verdict};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
-/// Part of the kill budget after which SIGQUIT is followed by SIGKILL. Backends answer SIGQUIT in milliseconds unless
-/// they hang in the kernel, where nothing helps but SIGKILL.
+/// Percentage of the kill time after which SIGKILL follows SIGQUIT. Backends end on SIGQUIT within milliseconds unless
+/// they hang in the kernel, where only SIGKILL helps.
 const QUIT_PERCENT: u64 = 50;
-/// Part of the kill budget after which the dead-man acts by itself. The rest is for the kernel to tear down the processes.
+/// Percentage of the kill time after which the dead-man acts. The remaining time is for the kernel to end the
+/// processes.
 const DEAD_MAN_PERCENT: u64 = 75;
-/// Distance between repeated SIGKILLs, in milliseconds.
-const KILL_AGAIN: u64 = 100;
+/// Interval between repeated SIGKILLs.
+const KILL_AGAIN: Millis = Millis(100);
 
 pub(super) const FENCE: Rule = Rule {
     name: "fence",
     family: "fence",
     what: "Stops PostgreSQL at once (SIGQUIT, then SIGKILL) when it may write and this run does not hold the lease.",
-    protocol: &[22],
+    protocol: &[22, 24],
+    kind: RuleKind::Act,
     decide: fence,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Stops whatever may write without the lease: SIGQUIT, then SIGKILL, whatever else is in flight.
+/// Uses SIGQUIT, then SIGKILL, whatever else is in flight.
 fn fence(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.writable() {
         return None;
@@ -43,11 +48,13 @@ pub(super) const STOP_PROMOTED: Rule = Rule {
     family: "fence",
     what: "Stops a standby at once when it has left recovery without a promotion by this agent.",
     protocol: &[14],
+    kind: RuleKind::Act,
     decide: stop_promoted,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Stops a standby that was promoted by hand, or by a promotion that was not seen to its end: nothing may be written but by
-/// the holder of the lease, on the timeline that is reserved for it.
+/// Stops a standby that was promoted by hand, or whose promotion was not proven complete. Only the holder of the lease
+/// may write, and only on the timeline that is reserved for it.
 fn stop_promoted(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.promoted_standby() {
         return None;
@@ -66,11 +73,11 @@ pub(super) fn stop_now(context: &Context, draft: &mut Draft, because: impl Into<
     let stop = match quit {
         None => Stop::Immediate,
         Some(stopping) => {
-            let patience = match stopping.stop {
+            let limit = match stopping.stop {
                 Stop::Kill => KILL_AGAIN,
-                Stop::Fast | Stop::Immediate => context.kill() * QUIT_PERCENT / 100,
+                Stop::Fast | Stop::Immediate => context.kill().percent(QUIT_PERCENT),
             };
-            let next = stopping.since.plus(patience);
+            let next = stopping.since.plus(limit);
             if now < next {
                 draft.wake(next);
                 return None;
@@ -83,9 +90,9 @@ pub(super) fn stop_now(context: &Context, draft: &mut Draft, because: impl Into<
     Verdict::noting(Action::Stop(stop), because, [Change::Stops(stopping)])
 }
 
-/// When the dead-man must act: as long as something may write here, or is about to.
+/// When the dead-man must act: set while something writes here or is about to.
 pub(super) fn dead_man(context: &Context, action: &Action) -> Option<BootTime> {
-    // Backends that have outlived their postmaster write on.
+    // Backends that have outlived their postmaster still write.
     let about_to_write = context.writable()
         || context.observed.postgres.strays > 0
         || matches!(action, Action::StartPrimary { .. } | Action::Promote { .. });
@@ -98,14 +105,15 @@ pub(super) fn dead_man(context: &Context, action: &Action) -> Option<BootTime> {
     about_to_write.then(deadline)
 }
 
-/// Until when the lease is held, and something may be started for writing, unless it is renewed before; `None`: it is not.
+/// Until when this run may start something for writing, unless the lease is renewed before; `None`: it does not hold
+/// the lease.
 pub fn held_until(observed: &super::Observed, now: BootTime) -> Option<BootTime> {
     Context::new(observed, now).held().map(|(_, until)| until)
 }
 
-/// From the fence deadline to the moment when the dead-man acts, in milliseconds.
-pub(super) fn dead_man_delay(kill: u64) -> u64 {
-    kill * DEAD_MAN_PERCENT / 100
+/// Time from the fence deadline to the moment when the dead-man acts.
+pub(super) fn dead_man_delay(kill: Millis) -> Millis {
+    kill.percent(DEAD_MAN_PERCENT)
 }
 
 #[cfg(test)]

@@ -1,20 +1,22 @@
-//! `spec.fenced`: an instance that the user has fenced. [`super::shutdown`] stops its PostgreSQL, and a primary hands the
-//! lease back; here it stays stopped, so that what is on the volume can be looked at: nothing is started, copied, rewound
-//! or thrown away. It stands for no election and takes no lease, not even its own back; it may still promise, which binds
-//! nobody but itself, and it goes on reporting, so that the holder knows that it is there.
+//! `spec.fenced`: an instance that the user has fenced. [`super::shutdown`] stops its PostgreSQL, and a primary
+//! releases the lease. The decision rule of this file keeps it stopped, so that the user can inspect the volume:
+//! nothing is started, copied, rewound or removed. The member stands for no election and takes no lease, not even back
+//! its own. It may still promise, which binds only itself. It still reports, so that the holder knows that it exists.
 
-use super::context::Context;
-use super::{Draft, Rule, Verdict, election, report};
+use super::facts::Context;
+use super::{Draft, OnBackoff, Rule, RuleKind, Verdict, election, report};
 
 pub(super) const STAY_FENCED: Rule = Rule {
     name: "stay-fenced",
     family: "fenced",
     what: "Keeps PostgreSQL stopped while `spec.fenced` names this instance; the member still promises and reports.",
     protocol: &[4],
+    kind: RuleKind::Act,
     decide: stay,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Decides instead of all rules that would start PostgreSQL, take the lease or change the data.
+/// Decides before all decision rules that would start PostgreSQL, take the lease or change the data.
 fn stay(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.fenced() {
         return None;
@@ -42,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn a_primary_stops_fast_and_releases_with_its_position_and_does_not_take_the_lease_back() {
+    fn a_fenced_primary_stops_fast_and_releases_with_its_position_and_does_not_take_the_lease_back() {
         let mut observed = fenced(primary());
         assert_eq!(decided(&observed, 1_200).action, Action::Stop(Stop::Fast));
         observed.postgres = stopped();
@@ -59,11 +61,11 @@ mod tests {
         let waits = decided(&observed, 60_000);
         assert_eq!((waits.rule, &waits.action), ("stay-fenced", &Action::Wait));
         cluster(&mut observed).fenced.clear();
-        assert_eq!(decided(&observed, 60_000).rule, "take", "nobody else has taken it");
+        assert_eq!(decided(&observed, 60_000).rule, "take", "no other member has taken it");
     }
 
     #[test]
-    fn a_standby_stops_at_once_and_stays_and_is_started_when_it_is_named_no_more() {
+    fn a_fenced_standby_stops_at_once_and_starts_when_it_is_no_longer_named() {
         let mut observed = fenced(standby());
         assert_eq!(decided(&observed, 1_200).action, Action::Stop(Stop::Fast));
         observed.postgres = stopped();
@@ -79,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_elected_is_left_to_the_others() {
+    fn a_fenced_elected_member_leaves_the_lease_to_the_others() {
         let mut observed = fenced(elected());
         observed.tasks.lease.running = None;
         let context = Context::new(&observed, BootTime(1_200));
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn it_promises_when_it_is_asked_and_asks_nobody() {
+    fn a_fenced_member_promises_when_asked_and_asks_no_other() {
         let mut observed = fenced(silenced());
         observed.postgres = stopped();
         record(&mut observed).holder = None;
@@ -107,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn data_that_is_looked_at_is_not_copied_over() {
+    fn data_of_a_fenced_member_is_not_copied_over() {
         assert_eq!(decided(&cloning(), 1_200).rule, "clone");
         let decision = decided(&fenced(cloning()), 1_200);
         assert!(

@@ -1,4 +1,4 @@
-//! Situations for tests: three members of `orders`, of which `orders-0` is this one.
+//! Situations for tests: three members of `orders`. `orders-0` is this one.
 
 pub(super) use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +18,9 @@ pub(super) const CLAIM: &str = "aaaa0000-1111";
 pub(super) const SYSTEM_ID: &str = "7411111111111111111";
 pub(super) const SETTINGS: &str = "cbf29ce484222325";
 /// When [`silenced`] suspects.
-pub(super) const SILENT: u64 = 1_000 + Timing::DEFAULT.suspect();
+pub(super) const SILENT: u64 = 1_000 + Timing::DEFAULT.suspect().0;
 /// When the holder of [`primary`] is fenced: it has renewed at 1 s.
-pub(super) const FENCE: u64 = 1_000 + Timing::DEFAULT.fence;
+pub(super) const FENCE: u64 = 1_000 + Timing::DEFAULT.fence.0;
 
 fn id(ordinal: u32) -> MemberId {
     let claim = if ordinal == 0 { CLAIM } else { "bbbb0000-2222" };
@@ -79,7 +79,7 @@ pub(super) fn blank() -> Observed {
             grant: None,
             restart: None,
             stop: false,
-            durability: api::WantedDurability::default(),
+            durability: Some(api::WantedDurability::default()),
             strict_reads: false,
             preferred: None,
             primary: None,
@@ -87,6 +87,9 @@ pub(super) fn blank() -> Observed {
             accepted_loss: None,
             fenced: BTreeSet::new(),
             discard: None,
+            archives: false,
+            backup: None,
+            recovers: false,
         }),
         lease: LeaseView {
             record: Reading::Is(empty_lease("lease")),
@@ -231,7 +234,7 @@ pub(super) fn primary() -> Observed {
         serving: true,
     };
     hold_by(&mut observed, holder, 1);
-    // Whoever looks at what else is done is not to be told each time that the Lease is read.
+    // Tests of other decision rules should not see `read-lease` each time.
     observed.tasks.read.running = Some(Work::ReadLease);
     let own = status(&observed);
     record(&mut observed).members = BTreeMap::from([("orders-0".to_owned(), own), ("orders-1".to_owned(), report)]);
@@ -396,19 +399,20 @@ pub(super) fn data(observed: &mut Observed) -> &mut Database {
     }
 }
 
-/// What PostgreSQL has answered last of where it is.
+/// PostgreSQL's last answer about its position.
 pub(super) fn own_position(observed: &mut Observed) -> &mut Position {
     let answer = observed.postgres.answer.as_mut();
     answer.and_then(|answer| answer.position.as_mut()).expect("a position")
 }
 
-/// Three members under `ANY 1`: `orders-0` (this one) and `orders-2` stream from `orders-1`, which was heard last at 1 s.
+/// Three members under `ANY 1`: `orders-0` (this one) and `orders-2` stream from `orders-1`, which was last heard at 1
+/// s.
 pub(super) fn voter() -> Observed {
     let mut observed = standby();
-    cluster(&mut observed).durability = api::WantedDurability {
+    cluster(&mut observed).durability = Some(api::WantedDurability {
         mode: DurabilityMode::Required,
         standbys: 1,
-    };
+    });
     let mut third = record(&mut observed).members["orders-1"].clone();
     (third.member, third.address) = (id(2), "10.0.0.3".to_owned());
     third.public_key = Some("key-2".to_owned());
@@ -429,7 +433,7 @@ pub(super) fn silenced() -> Observed {
     observed
 }
 
-/// [`silenced`] has promised `epoch`, and follows nobody.
+/// [`silenced`] has promised `epoch`, and follows no primary.
 pub(super) fn promised(epoch: u64) -> Observed {
     let mut observed = silenced();
     volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(epoch);
@@ -437,7 +441,7 @@ pub(super) fn promised(epoch: u64) -> Observed {
     observed
 }
 
-/// [`promised`], which asks the others just now.
+/// [`promised`], which is requesting promises from the others.
 pub(super) fn asking(epoch: u64) -> Observed {
     let mut observed = promised(epoch);
     observed.tasks.ask.running = Some(Work::Ask);
@@ -466,7 +470,7 @@ pub(super) fn answer_of_third(epoch: u64, lsn: Option<u64>) -> Promised {
     }
 }
 
-/// [`silenced`] has won the election, and is not promoted yet; it took the lease at 1 s.
+/// [`silenced`] has won the election and is not promoted yet; it took the lease at 1 s.
 pub(super) fn elected() -> Observed {
     let mut observed = silenced();
     let mut holder = other_holder();
@@ -494,7 +498,7 @@ pub(super) fn elected() -> Observed {
     observed
 }
 
-/// The Lease was lost, and the operator has made it again for `last`, which held it last.
+/// The Lease was lost, and the operator has made it again for `last`, the last holder.
 pub(super) fn make_again(observed: &mut Observed, last: MemberId) {
     let record = record(observed);
     record.holder = None;

@@ -1,16 +1,16 @@
-//! What other members say: taken up, or refused before anything is remembered of it.
+//! Messages of other members: accepted, or refused before anything is remembered of them.
 
-use super::context::Context;
+use super::election::check_epoch;
+use super::facts::Context;
 use super::keys::{self, Proven};
 use super::{Failsafe, Memo, Observed, Peer, Promised, failsafe, members, report};
 use crate::protocol::{
-    Epoch, FailsafeReply, FailsafeRequest, LeaseRecord, PromiseReply, PromiseRequest, ReportReply, ReportRequest,
-    Timeline,
+    FailsafeReply, FailsafeRequest, LeaseRecord, PromiseReply, PromiseRequest, ReportReply, ReportRequest, Timeline,
 };
 use crate::timing::BootTime;
 
-/// Answers a member's report, and remembers what it says. Pods that are not wanted are forgotten when they have not been heard for a
-/// while.
+/// Answers a member's report and remembers its content. Pods that are not wanted are forgotten after some time of
+/// silence.
 ///
 /// # Errors
 /// Says why the report is refused; then nothing of it is remembered.
@@ -43,8 +43,8 @@ pub fn report(
     Ok(reply)
 }
 
-/// Remembers that a candidate asks for a promise, before [`super::election::answer`] answers it. The request of another database's
-/// candidate, or for an epoch that nobody can stand for, changes nothing.
+/// Remembers that a candidate requests a promise, before [`super::election::answer`] answers it. A request of another
+/// database's candidate, or for an epoch that no member can stand for, changes nothing.
 ///
 /// # Errors
 /// Says why the request is not to be answered: the candidate has not proved to be a member.
@@ -68,7 +68,7 @@ pub fn candidate(
 /// Remembers a member's answer to a request for a promise.
 ///
 /// # Errors
-/// Says why the answer counts as none.
+/// Says why the answer does not count.
 pub fn answer(
     observed: &mut Observed,
     pod: String,
@@ -81,7 +81,7 @@ pub fn answer(
     Ok(())
 }
 
-/// Answers a holder that cannot renew its lease, and remembers what is promised to it.
+/// Answers a holder that cannot renew its lease, and remembers the promise.
 ///
 /// # Errors
 /// Says why it is refused; then nothing is promised.
@@ -100,7 +100,7 @@ pub fn holder(
 /// Remembers a member's promise to leave the lease to this holder, which asked for it at `sent`.
 ///
 /// # Errors
-/// Says why the promise counts as none.
+/// Says why the promise does not count.
 pub fn leaves_lease(
     observed: &mut Observed,
     pod: String,
@@ -128,12 +128,13 @@ pub fn holders_key(observed: &Observed, now: BootTime) -> Option<String> {
 /// Checks the answer to a report; `key` is [`holders_key`] of the holder that was called.
 ///
 /// # Errors
-/// Says why the answer counts as none.
+/// Says why the answer does not count.
 pub fn check_answer(key: Option<&str>, proven: Proven) -> Result<(), String> {
     keys::check_key(key, proven)
 }
 
-/// What a report says goes into the Lease: the epoch is taken up there, and positions rank members in elections.
+/// Checks a report, because its content goes into the Lease: the holder adopts its epoch, and positions rank members in
+/// elections.
 fn check_report(context: &Context, request: &ReportRequest) -> Result<(), String> {
     let record = context.record().ok_or("the Lease has not been read")?;
     check_epoch(record, "promised", request.promised)?;
@@ -143,18 +144,7 @@ fn check_report(context: &Context, request: &ReportRequest) -> Result<(), String
     Ok(())
 }
 
-/// Refuses an epoch that no election can have led to since the Lease was written (see [`crate::protocol::REACH`]).
-pub(super) fn check_epoch(record: &LeaseRecord, field: &str, epoch: Epoch) -> Result<(), String> {
-    match epoch.is_in_reach_of(record.epoch) {
-        true => Ok(()),
-        false => Err(format!(
-            "{field}: epoch {} is out of reach, the Lease's is {}",
-            epoch.0, record.epoch.0
-        )),
-    }
-}
-
-/// The same for a timeline. Until an election has reserved one, the newest is the holder's own.
+/// The same check for a timeline. Until an election has reserved one, the holder's own is the newest.
 fn check_timeline(context: &Context, record: &LeaseRecord, field: &str, timeline: Timeline) -> Result<(), String> {
     let holders = record.holder.as_ref().and_then(|holder| holder.timeline);
     let own = context.database().map(|database| database.timeline);

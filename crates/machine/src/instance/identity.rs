@@ -1,12 +1,13 @@
 //! The member's identity (protocol.md rule 1): made with an empty volume, never changed while data is on it.
 
-use super::context::Context;
-use super::{Action, Data, Draft, Rule, Verdict};
+use super::facts::Context;
+use super::{Action, Data, Draft, OnBackoff, Rule, RuleKind, Verdict};
+use crate::units::Millis;
 
-/// Longest wait between failed tries of work on the volume, in milliseconds.
-const VOLUME_RETRY: u64 = 5_000;
+/// Longest back-off between failed tries of work on the volume.
+const VOLUME_RETRY: Millis = Millis::seconds(5);
 
-/// Work on the volume may begin now.
+/// True if work on the volume may begin now.
 pub(super) fn volume_is_free(context: &Context, draft: &mut Draft) -> bool {
     context.is_free(&context.tasks().volume, VOLUME_RETRY, draft)
 }
@@ -16,11 +17,13 @@ pub(super) const CREATE_MEMBER: Rule = Rule {
     family: "identity",
     what: "Makes the identity of the member on an empty volume, once the operator has named the claim.",
     protocol: &[1],
+    kind: RuleKind::Act,
     decide: create_member,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Makes the member, once the operator has said which claim this is. A member of another claim is replaced only on an
-/// empty volume: there it stands for nothing.
+/// Makes the member once the operator has named the claim. A member of another claim is replaced only on an empty
+/// volume, where no data depends on it.
 fn create_member(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let volume = context.volume()?;
     let claim_uid = context.cluster()?.claim_uid.clone()?;
@@ -43,10 +46,11 @@ pub(super) const STORE_CERTIFICATE: Rule = Rule {
     family: "identity",
     what: "Stores the replication certificate that the operator has signed for this member.",
     protocol: &[3],
+    kind: RuleKind::Act,
     decide: store_certificate,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Writes down the replication certificate that the operator has signed for this member.
 fn store_certificate(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let member = context.member()?;
     let signed = context.cluster()?.certificate.as_ref()?;
@@ -63,7 +67,7 @@ fn store_certificate(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::new(action, "the operator has signed the replication certificate")
 }
 
-/// What is wrong with what lies on the volume, if anything is.
+/// What is wrong with the content of the volume, if anything.
 pub(super) fn fault(context: &Context) -> Option<String> {
     let volume = context.volume()?;
     let database = context.database()?;
@@ -95,7 +99,7 @@ pub(super) fn fault(context: &Context) -> Option<String> {
     }
 }
 
-/// The data may be used: nothing is wrong with it.
+/// True if the data may be used: nothing is wrong with it.
 pub(super) fn is_sound(context: &Context) -> bool {
     context.is_our_data() && fault(context).is_none()
 }
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_certificate_for_this_member_is_written_down() {
+    fn only_a_certificate_for_this_member_is_stored() {
         let mut observed = cloning();
         volume(&mut observed).member.as_mut().unwrap().certificate = None;
         assert_eq!(decided(&observed).rule, "store-certificate");

@@ -1,62 +1,41 @@
-//! Whose WAL senders count as standbys (protocol.md rule 3).
+//! Which WAL senders count as standbys (protocol.md rule 3).
 //!
-//! PostgreSQL counts a WAL sender by its `application_name`, which whoever connects chooses, without regard to case. What is proved is
-//! its role: a member's is opened by that member's certificate alone. So a WAL sender that bears a member's name and is of another role
-//! is an *impostor*: it is ended, and nothing that it acknowledges is believed. What PostgreSQL believed meanwhile is in doubt until the
-//! members themselves have flushed it.
+//! PostgreSQL counts a WAL sender by its `application_name`, without regard to case. Any client can choose that name.
+//! Only the role is proved: a member's role accepts only that member's certificate. So a WAL sender that uses a
+//! member's name with another role is an *impostor*: it is ended, and its acknowledgements do not count. What
+//! PostgreSQL acknowledged because of it is in doubt until the members themselves have flushed it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::context::Context;
+use super::facts::Context;
 use super::memo::Change;
-use super::observed::PostgresView;
-use super::{Action, Draft, Rule, Verdict};
+use super::observed::{Doubt, Impostor, PostgresView};
+use super::{Action, Draft, OnBackoff, Rule, RuleKind, Verdict};
 use crate::protocol::{Lsn, MemberId};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
 /// A WAL sender, as `pg_stat_replication` shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalSender {
-    /// Its process.
+    /// Process id of the WAL sender.
     pub pid: i32,
-    /// The role that it is logged in as.
+    /// The role of its session.
     pub role: String,
     /// Its `application_name`.
     pub name: String,
-    /// It streams (`state`).
+    /// True if its `state` is `streaming`.
     pub streaming: bool,
-    /// How far the other side says it has flushed; `None` before it says so.
+    /// How far the other side reports to have flushed; `None` before its first report.
     pub flushed: Option<Lsn>,
 }
 
-/// A WAL sender that bears a member's name, and is of another role.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Impostor {
-    /// Its process.
-    pub pid: i32,
-    /// Its role.
-    pub role: String,
-    /// Its name.
-    pub name: String,
-}
-
-/// Commits may have been acknowledged because an impostor was counted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Doubt {
-    /// Its role; of several some.
-    pub roles: BTreeSet<String>,
-    /// These commits are before this.
-    pub until: Lsn,
-    /// When one was seen last.
-    pub seen: BootTime,
-}
-
-/// For so long after an impostor was seen last it is reported, in milliseconds: people and alarms look each half minute or so.
-const REPORTED: u64 = 60_000;
-/// So many roles are reported.
+/// How long an impostor is reported after it was last seen. People and alarms check about every half minute.
+const REPORTED: Millis = Millis::minutes(1);
+/// At most this many roles are reported.
 const ROLES: usize = 4;
 
-/// A role's name as reports may hold it.
+/// A role's name, limited to what a report may contain.
 fn printable(role: &str) -> String {
     let is_printable = |letter: &char| *letter == ' ' || letter.is_ascii_graphic();
     role.chars()
@@ -80,12 +59,12 @@ impl WalSender {
     }
 }
 
-/// Those that bear a member's name, and are of another role.
+/// The WAL senders that use a member's name with another role.
 pub fn impostors(senders: &[WalSender]) -> BTreeSet<Impostor> {
     senders.iter().filter_map(WalSender::impostor).collect()
 }
 
-/// How far the members that stream have flushed.
+/// How far the streaming members have flushed.
 pub fn standbys(senders: &[WalSender]) -> BTreeMap<MemberId, Lsn> {
     let streaming = senders.iter().filter(|sender| sender.streaming);
     streaming
@@ -93,7 +72,7 @@ pub fn standbys(senders: &[WalSender]) -> BTreeMap<MemberId, Lsn> {
         .collect()
 }
 
-/// The members that receive WAL, in whatever state, and how far they have flushed; 0/0 before they say it.
+/// The members that receive WAL, in whatever state, and how far they have flushed; 0/0 before their first report.
 pub fn receiving(senders: &[WalSender]) -> BTreeMap<MemberId, Lsn> {
     let members = senders.iter();
     members
@@ -102,7 +81,8 @@ pub fn receiving(senders: &[WalSender]) -> BTreeMap<MemberId, Lsn> {
 }
 
 impl PostgresView {
-    /// Takes the WAL senders that there were when PostgreSQL was asked at `asked`. A primary's WAL (`Some`) ended there then.
+    /// Takes the WAL senders that existed when PostgreSQL was asked at `asked`. `end` is where a primary's WAL ended
+    /// then.
     pub fn take_senders(&mut self, senders: &[WalSender], end: Option<Lsn>, asked: BootTime) {
         self.impostors = impostors(senders);
         let Some(end) = end else {
@@ -129,7 +109,7 @@ impl PostgresView {
         }
     }
 
-    /// As many members as commits wait for have flushed all WAL before `end`.
+    /// True if as many members as commits wait for have flushed all WAL before `end`.
     fn is_flushed(&self, end: Lsn) -> bool {
         let rule = &self.sync.proven;
         let names = rule.names.iter();
@@ -143,10 +123,12 @@ pub(super) const END_IMPOSTORS: Rule = Rule {
     family: "impostors",
     what: "Ends WAL senders that use a member's name and not that member's role.",
     protocol: &[3],
+    kind: RuleKind::Act,
     decide: end,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Ends the impostors; again if a later look still shows one.
+/// Ends the impostors; again if a later answer still shows one.
 fn end(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.running()?;
     let postgres = &context.observed.postgres;
@@ -156,7 +138,7 @@ fn end(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let because = format!(
-        "role {:?} replicates under the name of {}, and is not that member",
+        "role {:?} replicates under the name of {}, but is not that member",
         impostor.role, impostor.name
     );
     Verdict::noting(

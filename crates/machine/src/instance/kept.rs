@@ -1,20 +1,22 @@
-//! Data that was set aside and kept, since it may have commits that nobody else has: it goes on the user's word.
+//! Quarantined data, which may have commits that exist nowhere else. Only the user can order its removal.
 
-use super::context::Context;
-use super::{Action, Draft, Rule, Verdict};
+use super::facts::Context;
+use super::{Action, Draft, OnBackoff, Rule, RuleKind, Verdict};
+use crate::units::Millis;
 
-/// Longest wait between failed tries, in milliseconds.
-const RETRY: u64 = 60_000;
+/// Longest back-off between failed tries.
+const RETRY: Millis = Millis::minutes(1);
 
 pub(super) const DISCARD_KEPT: Rule = Rule {
     name: "discard-kept",
     family: "kept",
-    what: "Removes data that was moved aside and kept, when the user names it.",
+    what: "Removes quarantined data when the user names it.",
     protocol: &[],
+    kind: RuleKind::Act,
     decide: discard,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Removes what the user names, if it is here.
 fn discard(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let name = context.cluster()?.discard.as_ref()?;
     if !context.observed.kept.contains(name) || !context.is_free(&context.tasks().discard, RETRY, draft) {
@@ -23,7 +25,7 @@ fn discard(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let name = name.clone();
     Verdict::new(
         Action::DiscardKept { name },
-        "the user lets go of data that was set aside here",
+        "the user ordered the removal of data that is quarantined here",
     )
 }
 
@@ -33,7 +35,7 @@ mod tests {
     use super::super::*;
 
     #[test]
-    fn kept_data_goes_when_the_user_names_it_and_nothing_else_does() {
+    fn only_the_quarantined_data_that_the_user_names_is_removed() {
         let mut observed = voter();
         observed.kept = ["2-0_3000060-1", "2-0_3000060-2"].map(str::to_owned).into();
         let mut decided = |named: Option<&str>| {

@@ -1,16 +1,16 @@
-//! Which key counts for which member (protocol.md rule 1). All agents share one TLS key, so a message proves nothing by its connection:
-//! it counts only if its sender has signed it with the key of the member that it names.
+//! Which key counts for which member (protocol.md rule 1). All agents share one TLS key, so the connection does not
+//! prove the sender. A message counts only if it is signed with the key of the member that it names.
 
 use super::Memo;
-use super::context::Context;
+use super::facts::Context;
 use super::members::SILENT;
 use crate::protocol::{LeaseRecord, MemberId, MemberReport, ReportRequest};
 
-/// The public key whose private half the sender of a message has proved to have; `None`: the message is not signed.
+/// The public key whose private half the sender of a message has proved to own; `None`: the message is not signed.
 pub type Proven<'a> = Option<&'a str>;
 
-/// The key on record for `member`. A member keeps its key as long as it exists. The operator's certificate comes first, because
-/// agents cannot write it; it also outlives a lost Lease.
+/// The recorded key of `member`. A member never changes its key. The operator's certificate has priority, because
+/// agents cannot write it and it survives a lost Lease.
 pub(super) fn of<'a>(context: &Context<'a>, member: &MemberId) -> Option<&'a str> {
     let mut certified = context
         .cluster()
@@ -28,11 +28,17 @@ pub(super) fn of<'a>(context: &Context<'a>, member: &MemberId) -> Option<&'a str
 }
 
 /// Checks that the sender has proved to be `member`.
+///
+/// # Errors
+/// Fails as [`check_key`]; the text names the member.
 pub(super) fn check(context: &Context, member: &MemberId, proven: Proven) -> Result<(), String> {
     check_key(of(context, member), proven).map_err(|reason| format!("{member}: {reason}"))
 }
 
 /// Checks that the sender has proved to have `key`.
+///
+/// # Errors
+/// Fails if the message is not signed, is signed with another key, or `key` is not known.
 pub(super) fn check_key(key: Option<&str>, proven: Proven) -> Result<(), String> {
     let proven = proven.ok_or("the message is not signed with the member's key")?;
     match key {
@@ -42,7 +48,7 @@ pub(super) fn check_key(key: Option<&str>, proven: Proven) -> Result<(), String>
     }
 }
 
-/// Checks that the sender has proved to be the member of `pod`, as far as one is on record.
+/// Checks that the sender has proved to be the member of `pod`, if that pod has a recorded member.
 pub(super) fn check_pod(context: &Context, pod: &str, proven: Proven) -> Result<(), String> {
     let certified = context.cluster().and_then(|cluster| cluster.certified.get(pod));
     let recorded = last_record(context).and_then(|record| record.members.get(pod));
@@ -56,8 +62,9 @@ pub(super) fn check_pod(context: &Context, pod: &str, proven: Proven) -> Result<
     check_key(matching.copied(), proven).map_err(|reason| format!("{pod}: {reason}"))
 }
 
-/// Checks who reports. A member without a key on record proves that it has the key that it reports; from then on that key counts.
-/// While a member that the operator has certified is heard, or may still be, its pod cannot report as another one.
+/// Checks the sender of a report. A member without a recorded key proves that it owns the key that it reports; from
+/// then on that key counts. While a certified member is heard, or may still be, its pod cannot report as another
+/// member.
 pub(super) fn check_report(
     context: &Context,
     memo: &Memo,
@@ -78,15 +85,15 @@ pub(super) fn check_report(
     let since = heard.map(|peer| peer.heard).max(memo.holding_since);
     match since.is_some_and(|since| context.now < since.plus(SILENT)) {
         true => Err(format!(
-            "report.member: {pod} is known as {}; as {member} it is heard when that one has been silent for {} s",
+            "report.member: {pod} is known as {}; its reports as {member} count once that member has been silent for {} s",
             certified.member,
-            SILENT / 1_000
+            SILENT.in_seconds()
         )),
         false => Ok(()),
     }
 }
 
-/// The Lease, or what it said before it was lost: a key does not change with it.
+/// The Lease, or its last content if it is lost: losing the Lease does not change a key.
 fn last_record<'a>(context: &Context<'a>) -> Option<&'a LeaseRecord> {
     let lost = context.observed.lease.lost.as_ref().map(|lost| &lost.before);
     context.record().or(lost)

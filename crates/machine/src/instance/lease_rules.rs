@@ -1,24 +1,35 @@
-//! Taking the lease again and renewing it. Releasing it belongs to [`super::shutdown`], taking another member's to
+//! Taking the lease again and renewing it. Releasing it belongs to [`super::shutdown`].
+//!
+//! The decision rule `take` of this file is not the take of an election, which is `win-election` in
 //! [`super::election`].
 //!
-//! The member that held the lease last may always take it again: it has every acknowledged write, in every mode.
+//! The member that held the lease last may always take it again, because it has every acknowledged write, in every
+//! mode.
 
 use std::borrow::Cow;
 
 use api::status::DurabilityMode;
 
-use super::context::{Context, Tenure};
-use super::{Action, Database, Draft, Mode, Process, Purpose, Rule, Verdict};
-use super::{election, loss, members, rejoin, shutdown};
+use super::facts::{Context, Tenure};
+use super::stopping::may_release;
+use super::{Action, Database, Draft, Mode, OnBackoff, Process, Purpose, Rule, RuleKind, Verdict};
+use super::{archive, loss, members};
 use crate::lease_object::LeaseContent;
-use crate::protocol::{Epoch, Fork, HolderRecord, LeaseRecord, MemberReport, MemberState, Position, Release, Timeline};
+use crate::protocol::{
+    Epoch, Fork, HolderRecord, LeaseRecord, MemberReport, MemberState, Position, Release, Timeline, UNUSED,
+};
 use crate::quorum::SyncRule;
+use crate::units::Millis;
 
-/// For so long after a release the last holder leaves the lease to members that streamed from it, in milliseconds: longer
-/// than they leave it to a chosen successor among them.
-const HANDBACK: u64 = 4_000;
+/// How long after a release the last holder leaves the lease to members that streamed from it. This is longer than
+/// those members leave it to a chosen successor.
+const HANDBACK: Millis = Millis::seconds(4);
 
-/// The new content of the Lease that `record` was read from.
+/// The Lease remembers at most this many forks: 25 KiB of the 256 KiB that an object's annotations may have. A member
+/// whose data is older has missed that many changes of the primary.
+pub(super) const FORKS: usize = 500;
+
+/// The new content of the Lease, based on `record`.
 pub(super) struct Write<'a> {
     pub record: &'a LeaseRecord,
     pub holder: Option<HolderRecord>,
@@ -32,7 +43,7 @@ pub(super) struct Write<'a> {
 }
 
 impl<'a> Write<'a> {
-    /// All as it is on record.
+    /// Everything as it is in the Lease.
     pub(super) fn renewal(record: &'a LeaseRecord) -> Self {
         Self {
             record,
@@ -63,6 +74,7 @@ impl<'a> Write<'a> {
                 history: history(context, self.record),
                 members: reports,
                 positions,
+                archive: archive::recorded(context, self.record),
             }),
             purpose: self.purpose,
             timing: context.timing(),
@@ -70,14 +82,14 @@ impl<'a> Write<'a> {
     }
 }
 
-/// The newest part of the history of the timeline that is written here, or of what is on record.
+/// The newest part of the history of the timeline that is written here, or of the recorded one.
 fn history(context: &Context, record: &LeaseRecord) -> Vec<Fork> {
     let known = if context.accepting() {
         &context.observed.postgres.history
     } else {
         &record.history
     };
-    known[known.len().saturating_sub(rejoin::FORKS)..].to_vec()
+    known[known.len().saturating_sub(FORKS)..].to_vec()
 }
 
 pub(super) const RENEW: Rule = Rule {
@@ -85,11 +97,14 @@ pub(super) const RENEW: Rule = Rule {
     family: "lease_rules",
     what: "The holder renews its lease: when that is due, and at once when its content changes or a member has promised a higher epoch.",
     protocol: &[7],
+    kind: RuleKind::Act,
     decide: renew,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Keeps the lease, before anything else; at once when what it says about the holder has changed, or about a member. News of members
-/// wait for the next renewal while nobody is served: in a takeover all have some, and each write costs time there.
+/// Keeps the lease, before anything else. Writes at once when its content about the holder or a member has changed.
+/// While no primary serves, news of members wait for the next renewal: in a takeover all members have some, and each
+/// write costs time.
 fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let held = match context.tenure() {
@@ -97,7 +112,7 @@ fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Tenure::Lapsed => false,
         Tenure::OwnBefore(_) | Tenure::Other(_) | Tenure::Vacant | Tenure::Unknown => return None,
     };
-    if shutdown::may_release(context, draft) || draft.memo.gives_way.is_some() {
+    if may_release(context, draft) || draft.memo.gives_way.is_some() {
         return None;
     }
     let timing = context.timing();
@@ -112,10 +127,10 @@ fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     } else if context.now >= due {
         "the lease is due for renewal".into()
     } else if accepted {
-        "a loss is accepted in this epoch, and there is none: the epoch is raised, so that it is not accepted later"
+        "a loss is accepted in this epoch, but none is needed: the epoch is raised, so that the acceptance cannot apply later"
             .into()
     } else if epoch > record.epoch {
-        "a member has promised a higher epoch: it is taken up, so that it may follow again".into()
+        "a member has promised a higher epoch: the holder adopts it, so that the member may follow again".into()
     } else if record.holder.as_ref() != Some(&holder) {
         match (
             holder.serving,
@@ -123,13 +138,13 @@ fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         ) {
             (true, false) => "this member serves writes now",
             (false, true) => "this member does not serve writes any more",
-            _ => "this member has something new to tell of itself",
+            _ => "the report of this member has changed",
         }
         .into()
     } else if record.duration != timing.lease {
         "the lease's duration was changed".into()
     } else if let Some(pod) = members::changed(context, draft).filter(|_| context.serving()) {
-        format!("{pod} has something new to tell").into()
+        format!("the report of {pod} has changed").into()
     } else {
         draft.wake(due);
         return None;
@@ -145,7 +160,7 @@ fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::new(write.action(context, draft), because)
 }
 
-/// The highest epoch that a member, or this one, has promised (protocol.md rule 7).
+/// The highest epoch that another member or this one has promised (protocol.md rule 7).
 pub(super) fn promised_above(context: &Context) -> Epoch {
     let own = context.promise().map(|promise| promise.epoch);
     let peers = context.observed.peers.values().map(|peer| peer.promised);
@@ -155,17 +170,18 @@ pub(super) fn promised_above(context: &Context) -> Epoch {
 pub(super) const TAKE: Rule = Rule {
     name: "take",
     family: "lease_rules",
-    what: "The member that held the lease last takes it again, without an election; the first database takes the first lease.",
+    what: "The member that held the lease last takes it again, and the first database takes the first lease: both without an election, which is `win-election`.",
     protocol: &[14, 16],
+    kind: RuleKind::Act,
     decide: take,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Takes the lease, if this member's data was the last to be written or is the very first.
 fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let basis = basis(context, record, draft)?;
     let database = context.database()?;
-    // A standby may run: it writes nothing.
+    // A standby may run, because it writes nothing.
     let stands_by = context.running() == Some(Mode::Standby) && context.starting().is_none() && !context.writable();
     if !is_free(context, draft) || !context.knows_data() || !(stands_by || context.at_rest()) {
         return None;
@@ -183,18 +199,19 @@ fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::new(write.action(context, draft), basis)
 }
 
-/// As it is on record. In a Lease that was made again that is a guess: its names may lack what was acknowledged before, unless commits
-/// are to wait for somebody in any case. Elections count by a rule again when its names have flushed all (protocol.md rule 10).
+/// The rule of the Lease. If the Lease was made again, its rule is a guess: unless commits must wait for a standby
+/// anyway, its names may lack acknowledged commits. Elections use a rule again once its names have flushed everything
+/// (protocol.md rule 10).
 fn rule_again(context: &Context, record: &LeaseRecord) -> SyncRule {
-    let mode = context.cluster().map(|cluster| cluster.durability.mode);
+    let mode = context.cluster().and_then(|cluster| Some(cluster.durability?.mode));
     if record.is_made_again() && mode != Some(DurabilityMode::Required) {
         return SyncRule::default();
     }
     record.rule.clone()
 }
 
-/// A primary's data goes on with its timeline. A promotion that was not finished is begun again with another number
-/// (protocol.md rule 14); `None` if there is none.
+/// A primary's data continues its timeline. An unfinished promotion is begun again with another number (protocol.md
+/// rule 14); `None` if no number is left.
 fn timeline_again(context: &Context, record: &LeaseRecord, database: &Database) -> Option<Option<Timeline>> {
     let primarys = context.at_rest() && database.primary;
     if primarys && record.timeline.is_none_or(|reserved| database.timeline == reserved) {
@@ -203,13 +220,13 @@ fn timeline_again(context: &Context, record: &LeaseRecord, database: &Database) 
     let replayed = context
         .position()
         .map_or(database.timeline, |position| position.timeline);
-    election::next_timeline(record, database.timeline.max(replayed)).map(Some)
+    next_timeline(record, database.timeline.max(replayed)).map(Some)
 }
 
 /// Why this run may take the lease now.
 fn basis(context: &Context, record: &LeaseRecord, draft: &mut Draft) -> Option<&'static str> {
     let cluster = context.cluster()?;
-    // A Lease behind the status is an old view of it, or was put back by somebody: either way it decides nothing.
+    // A Lease behind the status is an outdated view, or was restored by hand. Neither may decide.
     if cluster.epoch.is_some_and(|seen| seen > record.epoch) {
         return None;
     }
@@ -221,7 +238,7 @@ fn basis(context: &Context, record: &LeaseRecord, draft: &mut Draft) -> Option<&
                 draft.wake(others_first);
                 return None;
             }
-            Some("this member released the lease itself, and nobody else has taken it")
+            Some("this member released the lease itself, and no other member has taken it")
         }
         Tenure::OwnBefore(holder) if context.is_our_data() => {
             let fresh = context.observed.lease.confirmed.is_none();
@@ -244,7 +261,8 @@ fn basis(context: &Context, record: &LeaseRecord, draft: &mut Draft) -> Option<&
     }
 }
 
-/// Some other member followed when the lease was released; its stream may have ended with what the release was for.
+/// True if another member followed when the lease was released. Its stream may have ended for the same reason as the
+/// release.
 fn others_could(context: &Context, record: &LeaseRecord) -> bool {
     let own = &context.observed.own.pod;
     let follows = |report: &MemberReport| {
@@ -253,7 +271,8 @@ fn others_could(context: &Context, record: &LeaseRecord) -> bool {
     record.members.iter().any(|(pod, report)| pod != own && follows(report))
 }
 
-/// The Lease was never held, nothing is recorded anywhere, and the data here was made by the grant for this cluster.
+/// True if the Lease never had a holder, nothing is recorded anywhere, and the data was made here by the grant for this
+/// cluster.
 fn is_first(context: &Context, record: &LeaseRecord) -> bool {
     let (Some(cluster), Some(volume)) = (context.cluster(), context.volume()) else {
         return false;
@@ -267,7 +286,7 @@ fn is_first(context: &Context, record: &LeaseRecord) -> bool {
         && context.database().is_some()
 }
 
-/// This run, when it takes the lease.
+/// This run as the new holder of the lease.
 pub(super) fn new_holder(context: &Context) -> Option<HolderRecord> {
     Some(HolderRecord {
         incarnation: context.incarnation()?,
@@ -277,7 +296,7 @@ pub(super) fn new_holder(context: &Context) -> Option<HolderRecord> {
     })
 }
 
-/// This run, as the Lease shall describe it.
+/// This run as the holder, with the content that the Lease should have.
 pub(super) fn holder(context: &Context, record: &LeaseRecord) -> Option<HolderRecord> {
     let serving = context.serving();
     let position = context.observed.postgres.answer.and_then(|answer| answer.position);
@@ -293,14 +312,15 @@ pub(super) fn holder(context: &Context, record: &LeaseRecord) -> Option<HolderRe
     })
 }
 
-/// A write of the Lease may begin now. Failures are repeated soon: the fence deadline does not wait.
+/// True if a write of the Lease may begin now. Failed writes are repeated soon, because the fence deadline does not
+/// wait.
 pub(super) fn is_free(context: &Context, draft: &mut Draft) -> bool {
     let longest = context.timing().renew / 2;
     context.is_free(&context.tasks().lease, longest, draft)
 }
 
-/// Hands the lease back: nothing of PostgreSQL lives here that could write. What is left is the end of the WAL, if it is
-/// known: after a clean stop, or of a standby that was not promoted, also if its server has ended since.
+/// Releases the lease, since no process of PostgreSQL here can write any more. The release records the end of the WAL
+/// if that is known: after a clean stop, or of a standby that was not promoted, even if it has ended since.
 pub(super) fn release(context: &Context, draft: &mut Draft, successor: Option<String>) -> Option<Verdict> {
     let record = context.record()?;
     let member = context.member()?.id.clone();
@@ -319,8 +339,8 @@ pub(super) fn release(context: &Context, draft: &mut Draft, successor: Option<St
         }
     };
     let because = match position {
-        Some(_) => "nothing writes here any more: the lease is handed back with the last position",
-        None => "nothing writes here any more: the lease is handed back",
+        Some(_) => "nothing writes here any more: the lease is released with the last position",
+        None => "nothing writes here any more: the lease is released",
     };
     let write = Write {
         holder: None,
@@ -340,6 +360,13 @@ fn end_of(database: &Database) -> Position {
         timeline: database.timeline,
         lsn: database.checkpoint,
     }
+}
+
+/// The lowest timeline that was never reserved, for WAL of timeline `own`; `None` if there is none
+/// ([`super::election::waiting`] reports why).
+pub(super) fn next_timeline(record: &LeaseRecord, own: Timeline) -> Option<Timeline> {
+    let newest = record.timeline.map_or(own, |reserved| reserved.max(own));
+    (newest.0 - own.0 <= UNUSED).then(|| newest.next())?
 }
 
 #[cfg(test)]

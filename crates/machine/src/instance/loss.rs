@@ -1,25 +1,27 @@
-//! The user accepts a loss: with too few promises the best of those that answer is elected, once the old primary's lease has
-//! run out by the clock. Said for one resource and one epoch ([`crate::protocol::accepted_loss`]).
+//! The user accepts a loss: with too few promises, the best of the members that answer is elected once the old
+//! primary's lease has run out by the clock. An operation orders this for one epoch (`status.intent.acceptLoss`).
 
-use super::context::Context;
 use super::election::FRESH;
+use super::facts::Context;
 use super::observed::Promised;
 use super::{Draft, Memo};
 use crate::protocol::{Epoch, LeaseRecord};
+use crate::units::Millis;
 
-/// For so long a candidate waits for the positions of members that do not answer, in milliseconds: what one that answers late
-/// has is worth more than these seconds.
-const MUSTER_LOSS: u64 = 10_000;
-/// The same while a member answers that does not know yet where its WAL ends: it replays.
-const MUSTER_SLOW: u64 = 60_000;
+/// How long a candidate waits for positions of members that do not answer. WAL of a late member is worth more than
+/// these seconds.
+const MUSTER_LOSS: Millis = Millis::seconds(10);
+/// The same while a member answers that does not know its WAL end yet, because it replays.
+const MUSTER_SLOW: Millis = Millis::minutes(1);
 
-/// The user accepts, in this very epoch, the loss of what the missing members have.
+/// True if the user accepts, in this epoch, the loss of what the missing members have.
 pub(super) fn is_accepted(context: &Context, record: &LeaseRecord) -> bool {
     context.cluster().and_then(|cluster| cluster.accepted_loss) == Some(record.epoch)
 }
 
-/// So it is, whoever may answer has had time to, nobody who answers still hears the primary, and the last holder has no
-/// lease any more: nobody keeps it acknowledging but members that cannot be heard from here.
+/// True if the loss is accepted, every member had time to answer, no member that answers still hears the primary, and
+/// the last holder's lease has run out. Then the old primary can acknowledge commits only through members that this one
+/// does not hear.
 pub(super) fn goes_on(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoch) -> bool {
     let (Some((_, suspected)), Some((accepted, since)), Some(expiry)) =
         (draft.memo.suspected, draft.memo.accepted_loss, context.expires_at())
@@ -40,7 +42,7 @@ pub(super) fn goes_on(context: &Context, draft: &mut Draft, record: &LeaseRecord
             return false;
         }
         if reply.promised < epoch || reply.position.is_none() {
-            // It is there, and its WAL will be known.
+            // The member is there, and its WAL end will be known.
             wait = MUSTER_SLOW;
         }
     }
@@ -53,7 +55,7 @@ pub(super) fn goes_on(context: &Context, draft: &mut Draft, record: &LeaseRecord
     context.reached(at, draft)
 }
 
-/// Since when a loss has been accepted, in which epoch.
+/// Remembers since when a loss has been accepted, and in which epoch.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let accepted = context.record().filter(|record| is_accepted(context, record));
     memo.accepted_loss = accepted.map(|record| match memo.accepted_loss {
@@ -71,7 +73,7 @@ mod tests {
     use crate::timing::Timing;
 
     #[test]
-    fn a_loss_is_accepted_anew_in_each_epoch() {
+    fn a_loss_must_be_accepted_in_each_epoch() {
         let since = |epoch: u64| {
             let memo = Memo {
                 accepted_loss: Some((Epoch(epoch), BootTime(7))),
@@ -87,14 +89,14 @@ mod tests {
 
     #[test]
     fn an_accepted_loss_elects_the_best_of_those_that_answer_once_the_lease_has_run_out() {
-        let expiry = Timing::DEFAULT.lease;
+        let expiry = Timing::DEFAULT.lease.0;
         let accepted = SILENT + 1_000;
         let memo = Memo {
             suspected: Some((Epoch(1), BootTime(SILENT))),
             accepted_loss: Some((Epoch(1), BootTime(accepted))),
             ..settled()
         };
-        let mustered = accepted + MUSTER_LOSS;
+        let mustered = accepted + MUSTER_LOSS.0;
         assert!(mustered > expiry);
         let mut observed = silenced();
         observed.tasks.ask.running = Some(Work::Ask);
@@ -108,7 +110,7 @@ mod tests {
         assert_eq!(rule(&observed, mustered), "promise");
         let mut observed = asking(2);
         cluster(&mut observed).accepted_loss = Some(Epoch(1));
-        assert_eq!(rule(&observed, mustered - 1), "wait", "others may still answer");
+        assert_eq!(rule(&observed, mustered - 1), "wait", "other members may still answer");
         assert_eq!(rule(&observed, mustered), "win-election");
         observed.lease.changed = BootTime(mustered);
         assert_eq!(
@@ -131,16 +133,16 @@ mod tests {
         };
         assert_eq!(told(1, false, None, mustered + 600_000), "wait", "it hears the primary");
         assert_eq!(told(1, true, Some(0x80), mustered), "wait", "it is about to promise");
-        assert_eq!(told(1, true, Some(0x80), accepted + MUSTER_SLOW), "win-election");
+        assert_eq!(told(1, true, Some(0x80), accepted + MUSTER_SLOW.0), "win-election");
         assert_eq!(told(2, false, Some(0x80), mustered), "win-election", "it has promised");
         assert_eq!(told(2, true, None, mustered), "wait", "it replays");
         assert_eq!(
-            told(2, true, None, accepted + MUSTER_SLOW),
+            told(2, true, None, accepted + MUSTER_SLOW.0),
             "win-election",
             "for too long"
         );
         let mut old = answer_of_third(1, None);
-        (old.reply.suspects, old.at) = (false, BootTime(mustered - FRESH));
+        (old.reply.suspects, old.at) = (false, BootTime(mustered).minus(FRESH));
         observed.promises.insert("orders-3".to_owned(), old);
         assert_eq!(rule(&observed, mustered), "win-election", "that was long ago");
         observed.promises.clear();
@@ -150,9 +152,9 @@ mod tests {
             observed.promises.insert("orders-2".to_owned(), better);
             rule(&observed, mustered)
         };
-        assert_eq!(more(mustered - GONE + 1), "wait", "another that answers has more");
+        assert_eq!(more(mustered - GONE.0 + 1), "wait", "another that answers has more");
         assert_eq!(
-            more(mustered - GONE),
+            more(mustered - GONE.0),
             "win-election",
             "it answered, and is missing since"
         );

@@ -1,29 +1,17 @@
-//! A Lease that is lost: deleted, replaced by an empty one, or edited so that nobody understands it. Nobody acts on it.
+//! A lost Lease: deleted, replaced by an empty one, or edited so that no agent understands it. No agent acts on it.
 //!
-//! Each agent remembers what it read last. By that the holder may go on as in an outage of the API server
-//! ([`super::failsafe`]), and prove that it still is the holder ([`super::restore`]).
+//! Each agent remembers its last content. With that the holder may go on as in an outage of the API server
+//! ([`super::failsafe`]), and prove that it is still the holder ([`super::restore`]).
 
 use std::collections::BTreeSet;
 
-use super::observed::{LeaseView, Reading};
+use super::observed::{LeaseVersion, LeaseView, Lost, Reading};
 use crate::protocol::LeaseRecord;
-use crate::quorum::SyncRule;
 use crate::timing::BootTime;
 
-/// One version of a Lease object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeaseVersion {
-    /// `metadata.uid`.
-    pub uid: String,
-    /// `metadata.resourceVersion`.
-    pub version: String,
-    /// UID of the `ClusteredDatabase` that owns it.
-    pub owner: Option<String>,
-}
-
 impl LeaseVersion {
-    /// The same object, as it is later. Versions of one object grow; they can be compared as numbers (promised since
-    /// Kubernetes 1.35, true before).
+    /// True if `later` is the same object at a later time. Versions of one object grow and can be compared as numbers
+    /// (guaranteed since Kubernetes 1.35, true before).
     fn is_before(&self, later: &LeaseRecord) -> bool {
         let number = |version: &str| version.parse::<u64>().ok();
         let grows = number(&self.version)
@@ -33,24 +21,8 @@ impl LeaseVersion {
     }
 }
 
-/// What is left of a Lease that is lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
-    /// The newest version that this agent has understood.
-    pub before: LeaseRecord,
-    /// The synchronous rules that may have stood in it: that of `before`, and those in this run's writes on top of it whose
-    /// outcome is not known.
-    pub rules: BTreeSet<SyncRule>,
-    /// One of these writes releases the lease.
-    pub releases: bool,
-    /// The object in its place, which is empty or not understood; `None`: there is none.
-    pub place: Option<LeaseVersion>,
-    /// When this agent first saw it as it is now.
-    pub since: BootTime,
-}
-
 impl LeaseView {
-    /// Takes a newer version of the Lease. `None`: there is none. Without a record: nobody understands it.
+    /// Takes a newer version of the Lease. `None`: it does not exist. Without a record: it cannot be understood.
     pub fn see(&mut self, found: Option<(LeaseVersion, Option<LeaseRecord>)>, now: BootTime) {
         let was_held = self.lost.is_some() || self.record.is().is_some_and(|before| !before.is_empty());
         let (place, seems) = match found {
@@ -85,7 +57,7 @@ impl LeaseView {
         });
     }
 
-    /// Takes what this run wrote, if the answer comes after the Lease that it was written to was seen to be lost. `false`: that
+    /// Takes this run's own write, if its answer arrives after the Lease was seen to be lost. Returns `false` if that
     /// Lease is not lost.
     pub fn recall(&mut self, written: &LeaseRecord) -> bool {
         let Some(lost) = &mut self.lost else { return false };

@@ -2,19 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use api::names::Names;
-
-use super::context::Context;
-use super::{Draft, Memo, Peer, report};
+use super::facts::{Context, is_wanted};
+use super::{Draft, Memo, Peer, own};
 use crate::protocol::{FAULT_SILENT, MemberId, MemberReport, Position};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
-/// After how long without a report a member counts as silent, in milliseconds: five reports of one a second.
-pub(super) const SILENT: u64 = 5_000;
-/// After how long a silent member that is no longer wanted is forgotten, in milliseconds.
-const FORGOTTEN: u64 = 10_000;
+/// How long without a report until a member counts as silent: five reports at one a second.
+pub(super) const SILENT: Millis = Millis::seconds(5);
+/// How long until a silent member that is no longer wanted is forgotten.
+const FORGOTTEN: Millis = Millis::seconds(10);
 
-/// Reports and positions of all members, as the Lease shall have them.
+/// Reports and positions of all members, as the Lease should have them.
 pub(super) fn view(
     context: &Context,
     draft: &mut Draft,
@@ -36,8 +35,8 @@ pub(super) fn view(
     (reports, positions)
 }
 
-/// Where the WAL on this member's volume ends, if it is not to be had from PostgreSQL nor from the Lease, which was made again: whoever
-/// may be elected next is to know what it lacks.
+/// Where the WAL on this member's volume ends, if neither PostgreSQL nor the Lease, which was made again, can say. A
+/// member that may be elected next must know what it lacks.
 fn on_volume(context: &Context) -> Option<Position> {
     context.record().filter(|record| record.is_made_again())?;
     let database = context.database()?;
@@ -47,7 +46,7 @@ fn on_volume(context: &Context) -> Option<Position> {
     })
 }
 
-/// A pod of whose member the Lease says something that is no longer so.
+/// A pod whose entry in the Lease is outdated.
 pub(super) fn changed(context: &Context, draft: &mut Draft) -> Option<String> {
     let recorded = &context.record()?.members;
     let wanted = reports(context, draft);
@@ -69,13 +68,13 @@ pub(super) fn reports(context: &Context, draft: &mut Draft) -> BTreeMap<String, 
         reports.insert(pod.clone(), peer.report.clone());
     }
     reports.retain(|pod, report| pod == own || keep(context, draft, pod, report));
-    if let Some(report) = report::own(context) {
+    if let Some(report) = own::own(context) {
         reports.insert(own.clone(), report);
     }
     reports
 }
 
-/// A wanted pod other than this one is of `member`: by its report to this holder, or by the Lease.
+/// True if a wanted pod other than this one belongs to `member`, by its report to this holder or by the Lease.
 pub(super) fn is_known(context: &Context, memo: &Memo, member: &MemberId) -> bool {
     let own = &context.observed.own.pod;
     let heard = || heard(context, memo).map(|(pod, peer)| (pod, &peer.report.member));
@@ -86,15 +85,15 @@ pub(super) fn is_known(context: &Context, memo: &Memo, member: &MemberId) -> boo
     pods.any(|pod| pod != own && is_wanted(context, pod))
 }
 
-/// Members that have reported since this run holds the lease. What they said before, in an earlier reign, is older than what the
-/// Lease has: another holder wrote that meanwhile.
+/// Members that have reported since this run holds the lease. Reports from an earlier tenure are older than the Lease,
+/// which another holder wrote in between.
 fn heard<'a>(context: &Context<'a>, memo: &Memo) -> impl Iterator<Item = (&'a String, &'a Peer)> + use<'a> {
     let since = memo.holding_since.unwrap_or(context.now);
     let peers = context.observed.peers.iter();
     peers.filter(move |(_, peer)| peer.heard >= since)
 }
 
-/// Marks a member that has fallen silent; `false` for one that is not to come back.
+/// Marks a silent member; returns `false` for a silent one that is no longer wanted.
 fn keep(context: &Context, draft: &mut Draft, pod: &str, report: &mut MemberReport) -> bool {
     let heard = context.observed.peers.get(pod).map_or(BootTime(0), |peer| peer.heard);
     let since = draft.memo.holding_since.unwrap_or(context.now).max(heard);
@@ -113,21 +112,9 @@ fn keep(context: &Context, draft: &mut Draft, pod: &str, report: &mut MemberRepo
     true
 }
 
-/// The pod is one of as many as the spec asks for; also as long as that is not known.
-pub(super) fn is_wanted(context: &Context, pod: &str) -> bool {
-    context
-        .cluster()
-        .is_none_or(|cluster| ordinal(pod).is_some_and(|ordinal| ordinal < cluster.replicas))
-}
-
-/// The pod is not wanted, and was heard last too long ago to be waited for.
+/// True if the pod is not wanted and was heard too long ago to wait for it.
 pub(super) fn is_gone(context: &Context, pod: &str, heard: BootTime) -> bool {
     !is_wanted(context, pod) && context.now >= heard.plus(FORGOTTEN)
-}
-
-/// The number at the end of a pod's name, if an instance can have it.
-fn ordinal(pod: &str) -> Option<u32> {
-    Names::new(pod.rsplit_once('-')?.0).instance(pod)
 }
 
 #[cfg(test)]
@@ -159,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_in_an_earlier_reign_replaces_nothing() {
+    fn reports_from_an_earlier_tenure_replace_nothing() {
         let views = |since: u64| {
             let mut observed = primary();
             let lease = record(&mut observed);
@@ -190,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_wakes_for_a_silent_member_but_to_forget_it() {
+    fn a_silent_member_causes_a_wake_up_only_to_be_forgotten() {
         let wakes = |replicas: u32| {
             let mut observed = primary();
             cluster(&mut observed).replicas = replicas;
@@ -199,10 +186,13 @@ mod tests {
                 ..Memo::default()
             };
             let mut draft = Draft::new(&memo);
-            reports(&Context::new(&observed, BootTime(1_000 + super::SILENT)), &mut draft);
+            reports(
+                &Context::new(&observed, BootTime(1_000).plus(super::SILENT)),
+                &mut draft,
+            );
             draft.wake
         };
-        assert_eq!((wakes(3), wakes(1)), (None, Some(BootTime(1_000 + FORGOTTEN))));
+        assert_eq!((wakes(3), wakes(1)), (None, Some(BootTime(1_000).plus(FORGOTTEN))));
     }
 
     #[test]

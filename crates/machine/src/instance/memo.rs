@@ -1,17 +1,18 @@
-//! The memory of the machine, and the changes that a decision makes to it.
+//! The memory of the instance machine, and the changes that a decision makes to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Copied, Ended, MissingWal, Rewound, Stalled, Stop, Wish};
-use crate::protocol::{Epoch, MemberId, Position};
+use super::action::Stop;
+use super::observed::Upstream;
+use crate::protocol::{Epoch, Lsn, MemberId, Position};
 use crate::timing::BootTime;
 
 /// What must be remembered from one decision to the next. Empty in a new run of the agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memo {
-    /// PostgreSQL was asked to stop, and is not gone yet.
+    /// Set while PostgreSQL was asked to stop and is not gone yet.
     pub stopping: Option<Stopping>,
-    /// The WAL senders that were ended meanwhile.
+    /// The WAL senders that were ended during the stop.
     pub ended: Option<Ended>,
     /// When impostors were ended last.
     pub impostors_ended: Option<BootTime>,
@@ -21,87 +22,170 @@ pub struct Memo {
     pub crashes: u32,
     /// The end that was counted last.
     pub last_exit: Option<BootTime>,
-    /// Settings for which PostgreSQL was restarted in place and which still wait for a restart; once is enough.
+    /// Settings for which PostgreSQL was restarted in place and which still wait for a restart: it is restarted for
+    /// them only once.
     pub restarted_for: Option<String>,
     /// The members whose slots were kept when slots were dropped last.
     pub kept: Option<BTreeSet<MemberId>>,
     /// When the container was first seen to be asked to end.
     pub terminating_since: Option<BootTime>,
-    /// When the lease was handed back then, to a successor.
+    /// When the lease was released to a successor as the container ends.
     pub left: Option<BootTime>,
-    /// Since when the holder of which epoch has been suspected.
+    /// The epoch of the suspected holder, and since when it is suspected.
     pub suspected: Option<(Epoch, BootTime)>,
-    /// Since when this member could have taken the lease, but for another that has as much WAL and comes before it, in which epoch.
+    /// The epoch, and since when in it this member could have taken the lease, if a preferred member did not have as
+    /// much WAL.
     pub tied: Option<(Epoch, BootTime)>,
-    /// Since when a loss has been accepted, in which epoch.
+    /// The epoch in which a loss is accepted, and since when.
     pub accepted_loss: Option<(Epoch, BootTime)>,
     /// Since when this holder has not been able to write.
     pub unable_since: Option<BootTime>,
-    /// Where all WAL ended that this holder came with: it has not been started or promoted for writing since, and nothing was acknowledged.
+    /// The end of all WAL that this holder came with. It has not been started or promoted for writing since, so nothing
+    /// was acknowledged.
     pub inherited: Option<Position>,
-    /// It gives way, in this epoch.
+    /// The epoch in which this holder steps down.
     pub gives_way: Option<Epoch>,
-    /// When it last did.
+    /// When it last stepped down.
     pub gave_way: Option<BootTime>,
-    /// The holder before this one could not write; when that was seen last, or since then this one's own writes were late.
+    /// Set if the previous holder could not write: when that was seen last, or when this holder's own writes were last
+    /// late.
     pub relieves: Option<BootTime>,
     /// The wanted primary.
     pub wished: Option<Wish>,
     /// The pod to which the lease is being handed over.
     pub handing_over: Option<String>,
-    /// The epoch in which that was seen last.
+    /// The epoch in which this run was last seen to hold the lease.
     pub handing_in: Option<Epoch>,
     /// When a handover was last begun.
     pub handed_over: Option<BootTime>,
-    /// Since when the primary of which epoch has been promoted and does not serve yet.
+    /// The epoch of a promoted primary that does not serve yet, and since when.
     pub closed: Option<(Epoch, BootTime)>,
-    /// What a rewind was begun of last.
+    /// The data of the last rewind.
     pub rewound: Option<Rewound>,
-    /// Of whom a copy is being made.
+    /// The source of the copy that is being made.
     pub copied: Option<Copied>,
-    /// The primary has not the WAL any more that this member needs next.
+    /// Set if the primary no longer has the WAL that this member needs next.
     pub misses_wal: Option<MissingWal>,
-    /// It is to stream, and does not.
+    /// Set if this standby should stream and does not.
     pub stalled: Option<Stalled>,
-    /// Since when members of the rule have been away.
+    /// Since when members of the synchronous rule have been away.
     pub away: BTreeMap<MemberId, BootTime>,
 }
 
 /// A stop that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopping {
-    /// How hard PostgreSQL was asked.
+    /// The signal that PostgreSQL got.
     pub stop: Stop,
-    /// When.
+    /// When it got that signal.
     pub since: BootTime,
 }
 
-/// What a decision changes in the memory. All else that is remembered follows from what is observed ([`super::remember`]).
+/// A copy is being made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// The member that is copied.
+    pub member: MemberId,
+    /// Since when another member holds the lease.
+    pub since: Option<BootTime>,
+}
+
+impl Copied {
+    /// The memory at the begin of a copy of this primary.
+    pub(super) fn of(member: &MemberId) -> Self {
+        Self {
+            member: member.clone(),
+            since: None,
+        }
+    }
+}
+
+/// The primary that is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Its pod.
+    pub pod: String,
+    /// Since when the operator has wanted it.
+    pub since: BootTime,
+    /// How many handovers to it have begun since.
+    pub tries: u32,
+}
+
+/// A rewind of this data has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rewound {
+    /// The epoch in which it began.
+    pub epoch: Epoch,
+    /// The position of the data, by its control file.
+    pub data: Position,
+    /// When it began.
+    pub since: BootTime,
+}
+
+/// A member needs WAL that the primary has removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MissingWal {
+    /// The epoch in which that is so.
+    pub epoch: Epoch,
+    /// Since when that is so.
+    pub since: BootTime,
+    /// Where this member's WAL ended when the primary last confirmed it: once the member has more, it receives WAL.
+    pub end: Lsn,
+    /// When the question was sent that the primary last confirmed.
+    pub confirmed: BootTime,
+}
+
+/// WAL senders that were ended while a stop was under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// The member whose WAL sender was left alone, because that member takes over. No other member does any more.
+    pub kept: Option<MemberId>,
+    /// When they were ended.
+    pub at: BootTime,
+}
+
+/// A standby that should stream and does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stalled {
+    /// The primary that it follows.
+    pub upstream: Upstream,
+    /// How far it has replayed.
+    pub replayed: Option<Lsn>,
+    /// Since when that is so, nothing else keeps it from streaming, and nothing was tried.
+    pub since: BootTime,
+    /// How many times it was configured or started because of it.
+    pub tries: u32,
+    /// What was known of it then, as text.
+    pub said: String,
+}
+
+/// What a decision changes in the memory. Everything else that is remembered follows from what is observed
+/// ([`super::remember`]).
 pub(super) enum Change {
-    /// PostgreSQL is asked to stop.
+    /// PostgreSQL was asked to stop.
     Stops(Stopping),
-    /// WAL senders are ended.
+    /// WAL senders were ended.
     EndsSenders(Ended),
-    /// Impostors are ended now.
+    /// Impostors were ended at this time.
     EndsImpostors(BootTime),
-    /// PostgreSQL is restarted in place for these settings.
+    /// PostgreSQL was restarted in place for these settings.
     RestartsFor(String),
-    /// All slots are dropped, but those of these members.
+    /// All slots were dropped except those of these members.
     KeepsSlots(BTreeSet<MemberId>),
-    /// The lease is handed back as the container ends: now, if there is a successor.
+    /// The lease was released because the container ends. The time is set if it went to a successor.
     Leaves(Option<BootTime>),
-    /// A handover to this pod is begun now.
+    /// A handover to this pod was begun.
     HandsOver {
         /// The pod.
         to: String,
-        /// Now.
+        /// When it was begun.
         at: BootTime,
     },
-    /// A rewind is begun.
+    /// A rewind was begun.
     Rewinds(Rewound),
-    /// A copy of a primary is begun; `None`: it is cancelled.
+    /// A copy of a primary was begun; `None`: it was cancelled.
     Copies(Option<Copied>),
-    /// A standby that does not stream is configured or started again.
+    /// A standby that does not stream was configured or started again.
     FollowsAgain(Stalled),
 }
 

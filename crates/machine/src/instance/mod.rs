@@ -1,18 +1,20 @@
-//! The instance machine: what one agent does about the one PostgreSQL in its pod.
+//! The instance machine: decides what an agent does with the PostgreSQL in its pod.
 //!
-//! [`decide`] is total and has no effects. [`RULES`] are asked in order and the first that applies decides; what is in
-//! flight is part of [`Observed`], so that a rule never starts a second task of a class, while the fence and the lease
-//! go on during long ones. Who is primary comes from the Lease alone.
+//! [`decide`] handles every input and has no effects. It goes through [`RULES`] in order, and the first that applies
+//! decides. Running tasks are part of [`Observed`], so a decision rule never starts a second task of a class, and the
+//! fence and the lease go on during long tasks. Only the Lease decides who is primary.
 
 mod action;
+pub mod archive;
 mod asking;
 mod bootstrap;
 mod checkpoint;
-mod context;
 mod copying;
 mod crash;
+mod draft;
 mod durability;
 pub mod election;
+mod facts;
 pub mod failsafe;
 pub mod fence;
 mod fenced;
@@ -24,13 +26,13 @@ mod impostors;
 mod kept;
 mod keys;
 mod lease_rules;
-mod lineage;
 mod loss;
 mod lost;
 mod members;
 mod memo;
 mod observed;
 pub mod observer;
+mod own;
 mod primary;
 mod recovery;
 mod rejoin;
@@ -44,6 +46,9 @@ mod shutdown;
 mod stale;
 mod stalled;
 mod standby;
+pub mod steps;
+mod stopping;
+mod successors;
 mod waiting;
 
 #[cfg(test)]
@@ -60,42 +65,37 @@ mod properties;
 use std::borrow::Cow;
 
 pub use action::{Action, Purpose, Stop};
-pub use context::Tenure;
-pub use copying::Copied;
-pub use handover::Wish;
-pub use impostors::{Doubt, Impostor, WalSender, impostors, receiving, standbys};
+pub use facts::Tenure;
+pub use impostors::{WalSender, impostors, receiving, standbys};
 pub use keys::Proven;
-pub use lost::{LeaseVersion, Lost};
-pub use memo::{Memo, Stopping};
+pub use memo::{Copied, Ended, Memo, MissingWal, Rewound, Stalled, Stopping, Wish};
 pub use observed::*;
 pub use primary::is_route_forged;
-pub use rejoin::{MissingWal, Rewound};
-pub use rule::Rule;
-pub use senders::Ended;
-pub use stalled::Stalled;
+pub use rule::{OnBackoff, Rule, RuleKind};
 
 use crate::timing::BootTime;
-use context::Context;
-use rule::{Draft, Verdict};
+use draft::Draft;
+use facts::Context;
+use rule::Verdict;
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// The rule that made it.
+    /// Name of the decision rule that made it.
     pub rule: &'static str,
     /// The one thing to do.
     pub action: Action,
-    /// Why, in words.
+    /// Why, as text.
     pub because: Cow<'static, str>,
     /// Decide again at this time, if nothing happens before.
     pub wake: Option<BootTime>,
-    /// When the dead-man must kill everything by itself; `None`: never. To be set before the action begins.
+    /// When the dead-man must kill everything by itself; `None`: never. It must be set before the action begins.
     pub dead_man: Option<BootTime>,
-    /// To be handed to the next decision.
+    /// The memory for the next decision.
     pub memo: Memo,
 }
 
-/// The rules, most urgent first.
+/// The decision rules, most urgent first.
 pub const RULES: &[Rule] = &[
     fence::FENCE,
     fence::STOP_PROMOTED,
@@ -171,7 +171,7 @@ pub fn decide(observed: &Observed, memo: &Memo, now: BootTime) -> Decision {
     }
 }
 
-/// The first rule that decides, with its verdict.
+/// The first decision rule that applies, with its verdict.
 fn choose(context: &Context, draft: &mut Draft) -> (&'static str, Verdict) {
     let made = RULES
         .iter()
@@ -179,7 +179,7 @@ fn choose(context: &Context, draft: &mut Draft) -> (&'static str, Verdict) {
     made.unwrap_or_else(|| (waiting::WAIT.name, Verdict::of(Action::Wait, "nothing is to be done")))
 }
 
-/// The memory, brought up to date with what is observed, before any rule is asked.
+/// Brings the memory up to date with what is observed, before any decision rule is asked.
 fn remember(context: &Context, memo: Memo) -> Memo {
     let mut memo = crash::count(context.observed, memo);
     let held = matches!(context.tenure(), Tenure::Held { .. });

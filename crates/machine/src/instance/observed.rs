@@ -1,18 +1,26 @@
-//! What an agent knows when it decides. Every field is a fact that the observer has seen; "could not be read" is
-//! never "is not there".
+//! What an agent knows when it decides. Every field is a fact that the observer has seen. "Could not be read" is never
+//! "does not exist".
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::WantedDurability;
 use api::status::{BootstrapGrant, RestartPermit};
 
-use super::impostors::{Doubt, Impostor};
-use super::lost::Lost;
+mod impostor;
+mod lost;
+
+pub use impostor::{Doubt, Impostor};
+pub use lost::{LeaseVersion, Lost};
+
+use api::backup::BackupTask;
+
+use crate::archive::ArchiveRecord;
 use crate::protocol::{
     Epoch, Fork, LeaseRecord, Lsn, MemberId, MemberReport, Position, PromiseReply, Timeline, Volume, settings_hash,
 };
 use crate::quorum::SyncRule;
 use crate::timing::{BootTime, Timing};
+use crate::units::{Bytes, Millis};
 
 /// Something that is read from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,40 +57,44 @@ pub struct Observed {
     pub volume: Reading<VolumeView>,
     /// PostgreSQL.
     pub postgres: PostgresView,
-    /// What the other members told this one, by pod name.
+    /// The reports of the other members, by pod name.
     pub peers: BTreeMap<String, Peer>,
     /// Members whose replication role and slot are known to exist here.
     pub admitted: BTreeSet<MemberId>,
     /// Where `-rw` points, as last read or written by this agent.
     pub route: Option<Route>,
-    /// The primary's last answer to this member's report.
+    /// The primary's last answer to a report of this member.
     pub reply: Option<Reply>,
-    /// How the holder's agent answers this one.
+    /// How the holder's agent responds to this one.
     pub contact: Contact,
-    /// When this agent, which had stood still longer than it ever sleeps, went on: that it has heard nobody meanwhile says
-    /// nothing about them.
+    /// When this agent resumed after a stall that was longer than any of its sleeps. That it heard no other member
+    /// meanwhile says nothing about them.
     pub went_on: Option<BootTime>,
-    /// A candidate's request for a promise, the newest epoch asked for.
+    /// The newest epoch for which a candidate requested a promise.
     pub asked_for: Option<Epoch>,
-    /// What other members answered to this one's own request, by pod name.
+    /// What other members answered to this member's request, by pod name.
     pub promises: BTreeMap<String, Promised>,
     /// Members that have promised this holder not to take its lease, by pod name; forgotten when it is renewed.
     pub failsafe: BTreeMap<String, Failsafe>,
     /// What this member has promised the holder.
     pub failsafe_given: Option<FailsafeGiven>,
-    /// Data that was set aside on the volume and kept, by name, as it was seen last.
+    /// Names of the data that is quarantined on the volume, as it was last seen.
     pub kept: BTreeSet<String>,
-    /// Volumes that have no room, as the agent measured last: PostgreSQL cannot make another segment of WAL, or the agent
-    /// cannot write its files.
+    /// Volumes that are full, by the agent's last measurement: PostgreSQL cannot make another segment of WAL, or the
+    /// agent cannot write its files.
     pub full: BTreeSet<Volume>,
-    /// What is being done.
+    /// How far the archive is complete, by what this member's PostgreSQL has noted, and what keeps it from going on.
+    pub archive: Option<ArchiveRecord>,
+    /// The backup that this member takes, or has taken last.
+    pub backup: Option<BackupTask>,
+    /// The tasks, running and ended.
     pub tasks: Tasks,
     /// The container is asked to end (SIGTERM).
     pub terminating: bool,
 }
 
 impl Observed {
-    /// Nothing is known yet.
+    /// The initial state: nothing is known yet.
     pub fn nothing(own: Own) -> Self {
         Self {
             own,
@@ -102,14 +114,17 @@ impl Observed {
             failsafe_given: None,
             kept: BTreeSet::new(),
             full: BTreeSet::new(),
+            archive: None,
+            backup: None,
             tasks: Tasks::default(),
             terminating: false,
         }
     }
 
-    /// Takes what has just been promised durably; says whether its epoch is new. A higher epoch ends what was known of the position: WAL
-    /// may have come until the WAL receiver was gone. Word of a lower one is late (`None`): the higher one stands on the volume. What was
-    /// followed in a lower epoch is followed no more, also if ending the WAL receiver failed: its credential went first.
+    /// Takes a promise that was just made durable; returns whether its epoch is new. A higher epoch discards the known
+    /// position, because WAL may have arrived until the WAL receiver was gone. The outcome of a lower one comes late
+    /// (`None`): the higher one is on the volume. An upstream of a lower epoch is no longer followed, even if ending
+    /// the WAL receiver failed: its credential was revoked first.
     pub fn promised(&mut self, promise: Promise) -> Option<bool> {
         let Reading::Is(volume) = &mut self.volume else {
             return None;
@@ -127,8 +142,8 @@ impl Observed {
         Some(new)
     }
 
-    /// A configuration that was begun before a promise ended what it follows has been overtaken by it. To be called when either becomes
-    /// known.
+    /// Forgets the upstream of a configuration that began before a promise ended what it follows. To be called when
+    /// either becomes known.
     pub fn forget_overtaken_upstream(&mut self) {
         let promised = self.volume.is().and_then(|volume| volume.promise);
         if let (Some(promise), Some(configured)) = (promised, &mut self.postgres.configured) {
@@ -142,11 +157,11 @@ impl Observed {
 pub struct Own {
     /// Its pod's name.
     pub pod: String,
-    /// The number at the end of it.
+    /// The number at the end of the name.
     pub ordinal: u32,
     /// Its pod's UID.
     pub pod_uid: String,
-    /// Random name of this run.
+    /// Random name of this run of the agent.
     pub run: String,
     /// Its pod's address.
     pub address: String,
@@ -154,14 +169,14 @@ pub struct Own {
     pub agent_version: String,
 }
 
-/// What the `ClusteredDatabase` says to this agent.
+/// The parts of the `ClusteredDatabase` that concern this agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterView {
     /// `metadata.uid`.
     pub uid: String,
     /// `spec.replicas`.
     pub replicas: u32,
-    /// `spec.failover`, checked.
+    /// `spec.failover`, validated.
     pub timing: Timing,
     /// Hash of `spec.postgres.parameters`.
     pub settings: String,
@@ -169,11 +184,11 @@ pub struct ClusterView {
     pub system_id: Option<String>,
     /// `status.epoch`.
     pub epoch: Option<Epoch>,
-    /// `status.members[<this pod>].claimUid`.
+    /// `status.instances[<this pod>].claimUID`.
     pub claim_uid: Option<String>,
-    /// `status.members[<this pod>].certificate`, with the member that it was signed for.
+    /// `status.instances[<this pod>].certificate`, with the member that it was signed for.
     pub certificate: Option<SignedCertificate>,
-    /// `status.members[*].certifiedKey` by pod, with the member that it was signed for.
+    /// `status.instances[*].certifiedKey` by pod, with the member that it was signed for.
     pub certified: BTreeMap<String, CertifiedKey>,
     /// `status.intent.bootstrap`.
     pub grant: Option<BootstrapGrant>,
@@ -181,9 +196,10 @@ pub struct ClusterView {
     pub restart: Option<RestartPermit>,
     /// `status.intent.stop`.
     pub stop: bool,
-    /// `spec.durability`, with its defaults.
-    pub durability: WantedDurability,
-    /// `spec.failover.reads` is `Strict`: no election before the lease has run out.
+    /// What commits are to wait for. `None` if the spec leaves it out and the status has lost what was chosen: then the rule in
+    /// force stays until the operator has recorded it again.
+    pub durability: Option<WantedDurability>,
+    /// `spec.failover.staleReads` is `Forbid`: no election before the lease has run out.
     pub strict_reads: bool,
     /// `spec.primary.prefer`, if it names an instance.
     pub preferred: Option<String>,
@@ -191,21 +207,27 @@ pub struct ClusterView {
     pub primary: Option<String>,
     /// `status.intent.urgent`.
     pub urgent: bool,
-    /// The epoch of the Lease in which the user accepts the loss of what the missing members have
-    /// ([`api::names::ANNOTATION_ACCEPT_LOSS`]).
+    /// `status.intent.acceptLoss`: the epoch of the Lease in which the user accepts the loss of what the missing members have.
     pub accepted_loss: Option<Epoch>,
     /// `spec.fenced`.
     pub fenced: BTreeSet<String>,
-    /// What the user lets go of that was set aside here ([`api::names::ANNOTATION_DISCARD_KEPT`]).
+    /// Name of the quarantined data here that the user ordered to be removed (`status.intent.discard`).
     pub discard: Option<String>,
+    /// `spec.backup` is there: WAL is archived.
+    pub archives: bool,
+    /// `status.intent.backup`: UID of the DatabaseBackup that the primary is to take.
+    pub backup: Option<String>,
+    /// `spec.bootstrap.recovery` is there: the first database comes from a backup.
+    pub recovers: bool,
 }
 
-/// What is heard of the holder beside the Lease. Of the holder's run that the Lease names; forgotten when that changes.
+/// What is heard of the holder's agent beside the Lease. Belongs to the run that the Lease names, and is forgotten when
+/// that changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contact {
-    /// When its agent answered last, in whatever way.
+    /// When its agent last answered, in any way.
     pub heard: Option<BootTime>,
-    /// Since when its agent's port refuses every connection (the address lives, the process does not).
+    /// Since when its agent's port refuses every connection: the pod's address exists, the process does not.
     pub refused: Option<BootTime>,
 }
 
@@ -221,7 +243,7 @@ pub struct Promised {
 /// A member's promise to this holder not to take its lease ([`crate::protocol::FailsafeReply`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failsafe {
-    /// Whose.
+    /// The member that promised.
     pub member: MemberId,
     /// The epoch for which it was given.
     pub epoch: Epoch,
@@ -236,14 +258,14 @@ pub struct FailsafeGiven {
     pub epoch: Epoch,
     /// The holder's run.
     pub run: String,
-    /// For how long.
+    /// Until when the promise binds.
     pub until: BootTime,
 }
 
 /// A key that the operator has signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertifiedKey {
-    /// Whose it is.
+    /// The member that owns the key.
     pub member: MemberId,
     /// SubjectPublicKeyInfo, DER, base64.
     pub key: String,
@@ -252,7 +274,7 @@ pub struct CertifiedKey {
 /// A replication certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SignedCertificate {
-    /// Whose it is.
+    /// The member that it was signed for.
     pub member: String,
     /// PEM.
     pub pem: String,
@@ -263,27 +285,27 @@ pub struct SignedCertificate {
 pub struct LeaseView {
     /// The newest version seen.
     pub record: Reading<LeaseRecord>,
-    /// When this agent saw its holder, epoch or renewal change last.
+    /// When this agent last saw the holder, the epoch or the renewal change.
     pub changed: BootTime,
     /// When this agent first saw the present holder (its run), or that there is none, in the present epoch.
     pub holder_since: BootTime,
     /// This run's last write that made or kept it the holder, and succeeded.
     pub confirmed: Option<Confirmed>,
-    /// This run's writes whose outcome is not known: they were sent, and may be in the Lease by now.
+    /// This run's writes whose outcome is unknown: they were sent, and may be in the Lease by now.
     pub unsettled: Option<Unsettled>,
-    /// It is lost, and was not before.
+    /// Set if the Lease is lost, and was not before.
     pub lost: Option<Lost>,
 }
 
-/// Writes of the Lease that were sent on top of one version. Once another version is seen, none of them can succeed any
-/// more, or it is what is seen.
+/// Writes of the Lease that were sent on top of one version. Once another version is seen, either one of them made it,
+/// or none of them can succeed any more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsettled {
-    /// That version.
+    /// The version that they replace.
     pub version: String,
-    /// The synchronous rules in them.
+    /// The synchronous rules that they would record.
     pub rules: BTreeSet<SyncRule>,
-    /// One of them releases the lease.
+    /// True if one of them releases the lease.
     pub releases: bool,
 }
 
@@ -303,26 +325,26 @@ pub struct Confirmed {
 pub struct VolumeView {
     /// Identity of the data on it.
     pub member: Option<Member>,
-    /// UID of the `ClusteredDatabase` for which `initdb` was begun here; written before it begins.
+    /// UID of the `ClusteredDatabase` for which `initdb` was begun here; written before that.
     pub made_for: Option<String>,
     /// PGDATA and the staging directory.
     pub data: Data,
-    /// What this member has promised; `None` if that cannot be read (protocol.md rule 2: then it neither stands for
-    /// election nor acknowledges).
+    /// What this member has promised; `None` if that cannot be read. Then it neither stands for election nor
+    /// acknowledges WAL (protocol.md rule 2).
     pub promise: Option<Promise>,
-    /// A rewind was begun and is not finished: the data must not be started.
+    /// True if a rewind was begun and is not finished: the data must not be started.
     pub rewinding: bool,
-    /// The data was a primary's, and may have what nobody else has; noted when it is started as a standby: from then on its control file
-    /// does not say so any more.
+    /// True if the data was a primary's and may have commits that exist nowhere else. It is noted before the data is
+    /// started as a standby, because the control file no longer shows it after that.
     pub was_primary: bool,
     /// When `data` was read.
     pub read: BootTime,
 }
 
-/// What a member has promised, kept on its volume outside PGDATA (protocol.md rule 2).
+/// The durable promise of a member, on its volume outside PGDATA (protocol.md rule 2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Promise {
-    /// It receives nothing from an epoch below this one.
+    /// The member receives no WAL of an epoch below this one.
     pub epoch: Epoch,
     /// A promotion to this timeline was begun; written before it begins, removed when the data follows another primary
     /// (protocol.md rule 14).
@@ -332,7 +354,7 @@ pub struct Promise {
 /// Identity of the data on a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// The name.
+    /// The member's name.
     pub id: MemberId,
     /// UID of the claim that it was made on.
     pub claim_uid: String,
@@ -342,7 +364,7 @@ pub struct Member {
     pub certificate: Option<String>,
 }
 
-/// What is in PGDATA.
+/// The content of PGDATA.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Data {
     /// It could not be read.
@@ -363,72 +385,75 @@ pub struct Database {
     pub system_id: String,
     /// Timeline of the last WAL that is known to be in it: of the last checkpoint, or of the end of recovery if that is later.
     pub timeline: Timeline,
-    /// Its position.
+    /// Location of the last checkpoint in the WAL, or the end of recovery if that is later.
     pub checkpoint: Lsn,
-    /// Where the next start begins to replay: the redo point of the last checkpoint.
+    /// Where the next start begins to replay: the redo location of the last checkpoint.
     pub redo: Lsn,
-    /// Where the WAL ends that lies on the volume without a gap from there on; `redo` if there is none.
+    /// Where the WAL ends that is on the volume without a gap from there on; `redo` if there is none.
     pub written: Lsn,
-    /// It was stopped cleanly as a primary: that checkpoint is the end of its WAL.
+    /// True if it was stopped cleanly as a primary: then the checkpoint is the end of its WAL.
     pub clean: bool,
-    /// It was written by a primary, not by a standby, when the control file was written last, and is no fresh copy of one
-    /// (no `standby.signal`, no `backup_label`).
+    /// True if a primary wrote the control file last, and the data is not a fresh copy of one (no `standby.signal`, no
+    /// `backup_label`).
     pub primary: bool,
 }
 
-/// PostgreSQL's processes and what they say.
+/// PostgreSQL's processes and its answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresView {
     /// The postmaster.
     pub process: Process,
-    /// PostgreSQL processes that live without a postmaster.
+    /// How many processes of PostgreSQL live without a postmaster.
     pub strays: u32,
-    /// What its configuration files say.
+    /// The content of its configuration files.
     pub configured: Option<Configured>,
-    /// What the control file demands; read again as long as limits are raised for it.
+    /// The lowest settings that the control file allows; read again while limits are raised for it.
     pub enforced: EnforcedSettings,
     /// Settings that PostgreSQL refused, and why.
     pub refused: Option<Refused>,
-    /// Hash of the settings that it last ran well with.
+    /// Hash of the settings that it last ran with.
     pub good_settings: String,
     /// Its last answer; `None` while it accepts no connections.
     pub answer: Option<Answer>,
-    /// Why it refused the last question, in its own words. `None` where it answered, was silent, or takes no sessions now.
+    /// Why it refused the last question, in its own words. `None` if it answered, did not respond, or accepts no
+    /// sessions at the moment.
     pub refusal: Option<String>,
-    /// What its WAL receiver did then (`pg_stat_wal_receiver.status`); `None`: there was none.
+    /// State of its WAL receiver at that time (`pg_stat_wal_receiver.status`); `None`: there was none.
     pub receiver: Option<String>,
-    /// It has streamed from a primary since it was started.
+    /// True if it has streamed from a primary since it was started.
     pub streamed: bool,
     /// Its version.
     pub version: Option<String>,
-    /// Applications may connect over the network; a primary starts closed (protocol.md rule 13).
+    /// True if applications may connect over the network; a primary starts closed (protocol.md rule 13).
     pub open: bool,
-    /// Where its WAL ended when it was started for writing, or its timeline began: what may be in doubt is before it.
+    /// Where its WAL ended when it was started for writing, or where its timeline began. WAL before that may be in
+    /// doubt.
     pub in_doubt: Option<Lsn>,
-    /// A primary's setting of `synchronous_standby_names`.
+    /// The `synchronous_standby_names` of a primary.
     pub sync: SyncSetting,
     /// How far the standbys that stream from here have flushed (`pg_stat_replication`, state `streaming`).
     pub standbys: BTreeMap<MemberId, Lsn>,
-    /// Members that receive WAL from here, in whatever state, and how far they have flushed by what they say; 0/0 before they say it.
+    /// Members that receive WAL from here, in any state, and how far they report to have flushed; 0/0 before their
+    /// first report.
     pub receiving: BTreeMap<MemberId, Lsn>,
-    /// WAL senders that bear a member's name and are of another role. They count for nothing, here.
+    /// WAL senders that use a member's name without its role. The agent does not count their acknowledgements.
     pub impostors: BTreeSet<Impostor>,
-    /// A primary's commits that PostgreSQL may have acknowledged because it counted such a one.
+    /// A primary's commits that PostgreSQL may have acknowledged because of an impostor.
     pub doubt: Option<Doubt>,
     /// Members that have a replication slot here, also on a standby.
     pub slots: BTreeSet<MemberId>,
     /// When a small write to the WAL was last flushed here (a primary's canary).
     pub wrote: Option<BootTime>,
-    /// When a session was last begun that PostgreSQL took, or refused with words.
+    /// When a session was last begun that PostgreSQL accepted, or refused with an error message.
     pub greeted: Option<BootTime>,
     /// Ancestors of its timeline, by its history file, oldest first.
     pub history: Vec<Fork>,
-    /// Where a primary's oldest WAL begins; known while some slot is not in use.
+    /// Where a primary's oldest WAL begins; known while a slot is not in use.
     pub oldest: Option<Lsn>,
 }
 
 impl PostgresView {
-    /// It does not run; nothing is known of it.
+    /// PostgreSQL does not run, and nothing is known of it.
     pub fn stopped() -> Self {
         Self {
             process: Process::Stopped { exit: None },
@@ -458,20 +483,20 @@ impl PostgresView {
     }
 }
 
-/// A primary's `synchronous_standby_names` (protocol.md rule 11).
+/// The `synchronous_standby_names` of a primary (protocol.md rule 11).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SyncSetting {
-    /// Every WAL sender is proven to use this.
+    /// The setting that every WAL sender is proven to use.
     pub proven: SyncRule,
     /// End of the WAL when that was proven.
     pub proven_at: Lsn,
-    /// Some may use this: it was set, and that is not proven.
+    /// A setting that some WAL senders may use: it was set, and is not proven yet.
     pub pending: Option<SyncRule>,
 }
 
 impl SyncSetting {
-    /// A setting begins: from now on some WAL sender may use it. If an earlier one was not proven, others may still use that one: what
-    /// covers the union of their names with the smaller number covers both.
+    /// Begins a setting: from now on a WAL sender may use it. If an earlier setting was not proven, other WAL senders
+    /// may still use that one. A rule that covers the union of their names with the smaller number covers both.
     pub fn begins(&mut self, rule: SyncRule) {
         self.pending = Some(match self.pending.take() {
             None => rule,
@@ -482,7 +507,7 @@ impl SyncSetting {
         });
     }
 
-    /// Commits wait for somebody, whichever setting is in force.
+    /// True if commits wait for a standby, whichever setting is in force.
     pub fn waits(&self) -> bool {
         self.proven.is_synchronous() && self.pending.as_ref().is_none_or(SyncRule::is_synchronous)
     }
@@ -491,19 +516,19 @@ impl SyncSetting {
 /// The postmaster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
-    /// There is none.
+    /// No postmaster runs.
     Stopped {
-        /// How the last one of this run of the agent ended.
+        /// How the last postmaster of this run of the agent ended.
         exit: Option<Exit>,
     },
-    /// It runs.
+    /// A postmaster runs.
     Running {
-        /// As what this agent started it.
+        /// The mode in which this agent started it.
         mode: Mode,
     },
 }
 
-/// As what PostgreSQL is started.
+/// The mode in which PostgreSQL is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// It accepts writes.
@@ -515,26 +540,27 @@ pub enum Mode {
 /// How a postmaster ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// When.
+    /// When it ended.
     pub at: BootTime,
-    /// How long it had run, in milliseconds.
-    pub ran: u64,
-    /// This agent had asked it to stop.
+    /// How long it had run.
+    pub ran: Millis,
+    /// True if this agent had asked it to stop.
     pub asked: bool,
 }
 
-/// What the configuration files say.
+/// The content of the configuration files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configured {
     /// Hash of the settings.
     pub settings: String,
     /// The primary that a standby follows.
     pub upstream: Option<Upstream>,
-    /// What a standby's control file demanded, if limits stand higher for it than the settings say.
+    /// The limits of a standby's control file, if they were raised above the settings because of it.
     pub raised: Option<EnforcedSettings>,
 }
 
-/// Settings that a standby may not have lower than the primary whose WAL it replays (its control file keeps them).
+/// Settings of a standby that must not be lower than on the primary whose WAL it replays. The control file records
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EnforcedSettings {
     /// `max_connections`.
@@ -549,7 +575,7 @@ pub struct EnforcedSettings {
     pub max_locks_per_transaction: u32,
 }
 
-/// A primary to follow. Following one promises its epoch first (protocol.md rule 6).
+/// A primary to follow. The member must promise its epoch before it follows (protocol.md rule 6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upstream {
     /// Address of its pod.
@@ -563,63 +589,66 @@ pub struct Upstream {
 pub struct Refused {
     /// Hash of the settings.
     pub settings: String,
-    /// PostgreSQL's words.
+    /// PostgreSQL's error message.
     pub error: String,
 }
 
-/// What PostgreSQL says of itself.
+/// PostgreSQL's answer about its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// When it was asked: what it says is no older.
+    /// When it was asked: the answer is no older.
     pub asked: BootTime,
-    /// It is a standby, or not yet through its recovery.
+    /// True if it is a standby, or has not finished its recovery.
     pub in_recovery: bool,
-    /// End of its WAL (a standby: of what it has received or replayed).
+    /// End of its WAL; of a standby: of what it has received or replayed.
     pub position: Option<Position>,
-    /// Without a WAL receiver: where the timeline of `position` begins, by its own history; `None` if that is not known.
+    /// Without a WAL receiver: where the timeline of `position` begins, by the member's own history; `None` if that is
+    /// not known.
     pub begins: Option<Lsn>,
-    /// A standby: end of what it has replayed.
+    /// A standby: how far it has replayed.
     pub replayed: Option<Lsn>,
-    /// Its WAL receiver streams.
+    /// True if its WAL receiver streams.
     pub streaming: bool,
-    /// A standby waits for more WAL: it has replayed all that it has.
+    /// True if a standby has replayed all that it has and waits for more WAL.
     pub waits_for_wal: bool,
-    /// A standby goes by another `primary_conninfo` or `primary_slot_name` than was written when it was configured last.
+    /// True if a standby uses another `primary_conninfo` or `primary_slot_name` than the last configuration wrote.
     pub other_upstream: bool,
-    /// When its WAL receiver heard the primary last.
+    /// When its WAL receiver last heard the primary.
     pub heard: Option<BootTime>,
-    /// It has no WAL receiver, and knows where all the WAL ends that it has, replayed or not (protocol.md rule 5): `position` is final.
+    /// True if it has no WAL receiver and knows where all its WAL ends, replayed or not (protocol.md rule 5):
+    /// `position` is final.
     pub received_all: bool,
-    /// `position` is not before the end of the WAL that it had when it was started: all of that has been read.
+    /// True if `position` is not before the end of the WAL that it had at its start: all of that has been read.
     pub knows_end: bool,
-    /// Some settings wait for a restart.
+    /// True if some settings wait for a restart.
     pub pending_restart: bool,
-    /// One of these lowers a limit that standbys must not be below ([`crate::protocol::MemberReport::lowers_limits`]).
+    /// True if one of these lowers a limit that standbys must not be below
+    /// ([`crate::protocol::MemberReport::lowers_limits`]).
     pub lowers_limits: bool,
 }
 
-/// What another member told this one.
+/// What another member reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Its report.
     pub report: MemberReport,
     /// End of its WAL.
     pub position: Option<Position>,
-    /// End of what it has replayed, if it says so.
+    /// How far it has replayed, if it says so.
     pub replayed: Option<Lsn>,
-    /// When it was heard last.
+    /// When it was last heard.
     pub heard: BootTime,
     /// The epoch that it has promised ([`crate::protocol::ReportRequest::promised`]).
     pub promised: Epoch,
 }
 
 impl Peer {
-    /// WAL that it has and has not replayed yet, in bytes; 0 if it does not say. A promotion waits for that.
-    pub fn queue(&self) -> u64 {
+    /// WAL that it has and has not replayed yet; none if it does not say. A promotion must replay it first.
+    pub fn queue(&self) -> Bytes {
         let (Some(position), Some(replayed)) = (self.position, self.replayed) else {
-            return 0;
+            return Bytes::ZERO;
         };
-        position.lsn.0.saturating_sub(replayed.0)
+        position.lsn.since(replayed)
     }
 }
 
@@ -637,21 +666,21 @@ pub struct Route {
 pub struct Reply {
     /// Its epoch.
     pub epoch: Epoch,
-    /// This member's replication role and slot exist there.
+    /// True if this member's replication role and slot exist there.
     pub admitted: bool,
-    /// It cannot serve and gives way ([`crate::protocol::ReportReply::gives_way`]).
+    /// True if it cannot serve and steps down ([`crate::protocol::ReportReply::gives_way`]).
     pub gives_way: bool,
     /// Where its oldest WAL begins ([`crate::protocol::ReportReply::oldest`]).
     pub oldest: Option<Lsn>,
-    /// It waits for this member ([`crate::protocol::ReportReply::awaits`]).
+    /// True if it waits for this member ([`crate::protocol::ReportReply::awaits`]).
     pub awaits: bool,
     /// The report that it answers.
     pub report: MemberReport,
-    /// When that was sent.
+    /// When that report was sent.
     pub sent: BootTime,
 }
 
-/// What is being done: one task of each class at a time.
+/// The tasks, at most one of each class at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
     /// On the volume: identity, certificate, `initdb`, clone.
@@ -670,26 +699,26 @@ pub struct Tasks {
     pub admit: Task,
     /// Reporting to the primary.
     pub report: Task,
-    /// Promising: ends what is received, and remembers it.
+    /// Promising: ends the stream and remembers the promise.
     pub promise: Task,
-    /// Asking for promises, one round at a time.
+    /// Requesting promises, one round at a time.
     pub ask: Task,
-    /// Asking for promises not to take the lease, one round at a time.
+    /// Asking the others not to take the lease, one round at a time.
     pub failsafe: Task,
     /// Changing `synchronous_standby_names`.
     pub sync: Task,
     /// Making a checkpoint.
     pub checkpoint: Task,
-    /// Removing what was set aside.
+    /// Removing quarantined data.
     pub discard: Task,
 }
 
 /// One class of tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Task {
-    /// The one in flight.
+    /// The task in flight.
     pub running: Option<Work>,
-    /// How many have failed since the last success.
+    /// How many tasks have failed since the last success.
     pub failures: u32,
     /// When the last one ended.
     pub ended: BootTime,
@@ -779,22 +808,22 @@ impl Tasks {
 }
 
 impl Task {
-    /// When the next one may begin: at once after a success, with growing distance after failures that follow each
-    /// other (0.2 s doubling to `longest` milliseconds). `None` while one is in flight.
-    pub fn free_at(&self, longest: u64) -> Option<BootTime> {
+    /// When the next task may begin: at once after a success, with back-off after failures in a row (0.2 s, doubling up
+    /// to `longest`). `None` while a task is in flight.
+    pub fn free_at(&self, longest: Millis) -> Option<BootTime> {
         if self.running.is_some() {
             return None;
         }
         if self.failures == 0 {
             return Some(BootTime(0));
         }
-        let delay = FIRST_RETRY << (self.failures - 1).min(16);
-        Some(self.ended.plus(delay.min(longest)))
+        let delay = FIRST_RETRY.doubled(self.failures - 1, longest);
+        Some(self.ended.plus(delay))
     }
 }
 
-/// Wait before the first repetition of a failed task, in milliseconds: longer than a lost race, shorter than anybody notices.
-const FIRST_RETRY: u64 = 200;
+/// Back-off before the first retry of a failed task: longer than a lost race, shorter than anybody notices.
+const FIRST_RETRY: Millis = Millis(200);
 
 #[cfg(test)]
 mod tests {
@@ -802,7 +831,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_promise_that_is_new_ends_what_was_known_and_followed_and_a_late_word_of_a_lower_one_nothing() {
+    fn a_new_promise_ends_what_was_known_and_followed_and_a_late_lower_one_changes_nothing() {
         let promised = |epoch: u64, follows: u64| {
             let mut observed = silenced();
             volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(2);
@@ -824,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_wait_for_certain_only_if_each_rule_that_may_be_in_force_asks_for_it() {
+    fn commits_wait_for_certain_only_if_each_setting_that_may_be_in_force_requires_it() {
         let waits = |proven: usize, pending: Option<usize>| {
             let rule = |required| SyncRule::any(required, [third()]);
             let setting = SyncSetting {
@@ -851,12 +880,12 @@ mod tests {
         assert_eq!(pending(&setting), rule(1, &[1, 2]), "the same again");
         setting.begins(rule(2, &[1, 3]));
         assert_eq!(pending(&setting), rule(1, &[1, 2, 3]));
-        // A record of the newer rule alone does not cover what may still be in use.
+        // A rule that covers the newer setting alone does not cover what may still be in use.
         assert!(rule(2, &[1, 3]).covers(&rule(2, &[1, 3])) && !rule(2, &[1, 3]).covers(&pending(&setting)));
     }
 
     #[test]
-    fn what_works_on_the_volume_is_one_class() {
+    fn all_tasks_on_the_volume_are_one_class() {
         let mut tasks = Tasks::default();
         tasks.of_mut(Work::Clone).running = Some(Work::Clone);
         assert_eq!(tasks.of_mut(Work::Initdb).running, Some(Work::Clone));

@@ -3,27 +3,31 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::context::Context;
 use super::crash::may_start;
+use super::facts::Context;
+use super::facts::following::{follows, to_start_with, upstream};
 use super::identity::is_sound;
 use super::lease_rules::{self, Write};
 use super::memo::Change;
 use super::recovery::{self, Way};
-use super::{Action, Draft, Purpose, Route, Rule, Verdict, election, members, room, settings, standby};
+use super::{Action, Draft, OnBackoff, Purpose, Route, Rule, RuleKind, Verdict, members, room};
 use crate::protocol::{Epoch, Incarnation, LeaseRecord, MemberId, MemberState, Timeline};
+use crate::units::Millis;
 
-/// Longest wait between failed tries, in milliseconds.
-const RETRY: u64 = 2_000;
+/// Longest back-off between failed tries.
+const RETRY: Millis = Millis::seconds(2);
 
 pub(super) const PROMOTE: Rule = Rule {
     name: "promote",
     family: "primary",
     what: "Promotes the elected standby to the timeline that the Lease reserves for it.",
     protocol: &[13, 14],
+    kind: RuleKind::Act,
     decide: promote,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Promotes the standby of a member that was elected, to the timeline that the Lease reserves for it (protocol.md rules 13, 14).
+/// Promotes the standby of an elected member to the timeline that the Lease reserves for it (protocol.md rules 13, 14).
 fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, until) = context.held()?;
     let record = context.record()?;
@@ -51,12 +55,15 @@ fn promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// Of the rule's names those that may stream as soon as this member, whose WAL is of timeline `own`, is promoted (protocol.md rule 6).
+/// The names of the rule that may stream as soon as this member, whose WAL is of timeline `own`, is promoted
+/// (protocol.md rule 6).
 ///
-/// A standby that has heard of nothing since this member was primary before, and was rewound since, streams from here by itself, before
-/// its agent knows of this epoch: PostgreSQL serves it if the fork is in its last segment, and counts all that it says it has, which is
-/// more. Without a slot it does not. So at once only those get one who have promised this epoch, and stream when their agent has looked
-/// at their data; and those that had WAL of `own`: whoever wrote that, this member has all that they got from there.
+/// A standby that last followed an earlier tenure of this member, which was rewound since, may connect again before its
+/// agent knows of this epoch. If the fork is in its last segment, PostgreSQL serves it and counts all WAL that it
+/// reports, which is more than this member has. Without a slot it cannot stream.
+///
+/// So only these members get a slot at once: those that have promised this epoch, whose agents have compared their data
+/// before they stream; and those with WAL of `own`, because this member has all WAL that they got from its writer.
 fn followers(context: &Context, record: &LeaseRecord, epoch: Epoch, own: Timeline) -> BTreeSet<MemberId> {
     let promises = context.observed.promises.values().map(|promised| &promised.reply);
     let promised = promises
@@ -71,8 +78,8 @@ fn followers(context: &Context, record: &LeaseRecord, epoch: Epoch, own: Timelin
         .collect()
 }
 
-/// The number was used: this member's WAL is of it, or a promotion to it was begun here. One that was begun to a lower number
-/// says nothing of this one.
+/// True if the number was used: this member's WAL is of that timeline, or a promotion to it was begun here. A promotion
+/// to a lower number does not matter.
 fn is_spent(timeline: Timeline, own: Timeline, begun: Option<Timeline>) -> bool {
     own >= timeline || begun.is_some_and(|begun| begun >= timeline)
 }
@@ -82,11 +89,12 @@ pub(super) const RESERVE_AGAIN: Rule = Rule {
     family: "primary",
     what: "Reserves another timeline when a promotion to the reserved one was begun and has not finished.",
     protocol: &[14],
+    kind: RuleKind::Act,
     decide: reserve_again,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Reserves another timeline when a promotion to the one on record was begun and not finished: a number is used once
-/// (protocol.md rule 14).
+/// Reserves another timeline, because a number is used only once (protocol.md rule 14).
 fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     let record = context.record()?;
@@ -97,7 +105,7 @@ fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !spent || busy || !room::may_be_promoted(context, draft) || !lease_rules::is_free(context, draft) {
         return None;
     }
-    let reserved = election::next_timeline(record, own)?.max(begun.map_or(Some(own), Timeline::next)?);
+    let reserved = lease_rules::next_timeline(record, own)?.max(begun.map_or(Some(own), Timeline::next)?);
     let write = Write {
         epoch: record.epoch.next()?,
         timeline: Some(reserved),
@@ -110,7 +118,8 @@ fn reserve_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// A primary's data on the timeline that is reserved for the holder: it may be written without a promotion.
+/// True if the data is a primary's on the timeline that is reserved for the holder: it may be written without a
+/// promotion.
 fn is_primarys(context: &Context) -> bool {
     let reserved = context.record().and_then(|record| record.timeline);
     context
@@ -123,16 +132,17 @@ pub(super) const START_TO_PROMOTE: Rule = Rule {
     family: "primary",
     what: "Starts the holder's PostgreSQL as a standby, because its data is a standby's and must be promoted.",
     protocol: &[13],
+    kind: RuleKind::Act,
     decide: start_to_promote,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// The holder's data is a standby's: it is started as one, to be promoted.
 fn start_to_promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     if is_primarys(context) || !is_sound(context) || context.stop_intended() || !may_start(context, draft) {
         return None;
     }
-    let settings = settings::to_start_with(context)?;
+    let settings = to_start_with(context)?;
     let upstream = None;
     Verdict::new(
         Action::StartStandby {
@@ -140,7 +150,7 @@ fn start_to_promote(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             settings,
             was_primary: context.volume()?.was_primary,
         },
-        "this member holds the lease, and its data is a standby's: it is to be promoted",
+        "this member holds the lease, and its data is a standby's: it must be promoted",
     )
 }
 
@@ -149,16 +159,18 @@ pub(super) const START_PRIMARY: Rule = Rule {
     family: "primary",
     what: "Starts PostgreSQL for writing while the lease is held, on data of the reserved timeline.",
     protocol: &[13, 15],
+    kind: RuleKind::Act,
     decide: start,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Starts PostgreSQL for writing: only while the lease is held now, and only on the data that the Lease names.
+/// Only while the lease is held, and only on the data that the Lease names.
 fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, until) = context.held()?;
     if !is_primarys(context) || !is_sound(context) || !may_start(context, draft) {
         return None;
     }
-    let settings = settings::to_start_with(context)?;
+    let settings = to_start_with(context)?;
     let because = match recovery::of(context, draft.memo) {
         Some(Way::InPlace(why) | Way::GiveWay(why)) => format!("this member holds the lease: {why}").into(),
         None => Cow::from("this member holds the lease"),
@@ -179,11 +191,13 @@ pub(super) const ROUTE: Rule = Rule {
     family: "primary",
     what: "Points the Service `-rw` at this member when it starts or is promoted for writing.",
     protocol: &[],
+    kind: RuleKind::Act,
     decide: route,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Points `-rw` at this member, in one write, as soon as it starts or is promoted for writing: clients are refused here until
-/// it opens, as they were there, and the proxies of the nodes, which take up to a second, work meanwhile.
+/// Writes the route once, as soon as the member starts or is promoted for writing. Until it opens, clients are refused
+/// here as they were at the old address. Meanwhile the proxies of the nodes, which take up to a second, do their work.
 fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, _) = context.held()?;
     let address = &context.observed.own.address;
@@ -207,7 +221,7 @@ fn route(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// Whether nobody who held the lease wrote an EndpointSlice with a higher epoch than `epoch`, the one of `holder`.
+/// True if no holder of the lease wrote an EndpointSlice with a higher epoch than `epoch`, the epoch of `holder`.
 /// `lease` must have been read after that EndpointSlice: each holder writes the Lease before it, and epochs only grow.
 pub fn is_route_forged(lease: &LeaseRecord, holder: &Incarnation, epoch: Epoch) -> bool {
     let held_by = lease.holder.as_ref().map(|record| &record.incarnation);
@@ -219,12 +233,14 @@ pub(super) const ADMIT: Rule = Rule {
     family: "primary",
     what: "Makes the replication role and slot of a member that reports and has none here.",
     protocol: &[1, 3, 6],
+    kind: RuleKind::Act,
     decide: admit,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Makes the replication role and slot of a member that reports now (the slot of one that is away would keep WAL until it is lost,
-/// again and again), unless it is forgotten: its slot would keep WAL for ever. A standby that runs has promised this epoch before
-/// ([`followers`]).
+/// Admits only a member that reports now and is not forgotten: the slot of an absent member would keep WAL until
+/// PostgreSQL invalidates it, again and again; that of a forgotten one would keep WAL for ever. A running standby must
+/// have promised this epoch before ([`followers`]).
 fn admit(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let (epoch, _) = context.held()?;
     if !context.accepting() {
@@ -258,11 +274,13 @@ pub(super) const DROP_SLOTS: Rule = Rule {
     family: "primary",
     what: "Drops replication slots of members that no longer exist, and all slots here when this member follows another.",
     protocol: &[3],
+    kind: RuleKind::Act,
     decide: drop_slots,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Drops the slots of members that are no more: they would keep WAL for ever. Once per set of members, and again until
-/// none of them is in use.
+/// Drops the slots of members that no longer exist, because they would keep WAL for ever. Once per set of members, and
+/// again until none of them is in use.
 fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if has_followed(context) {
         return drop_all_slots(context, draft);
@@ -284,15 +302,15 @@ fn drop_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::noting(Action::DropSlots { keep }, "the set of members has changed", [change])
 }
 
-/// It follows another member, which has become primary.
+/// True if this member follows another one, which has become primary.
 fn has_followed(context: &Context) -> bool {
-    let promoted = standby::upstream(context).filter(|holder| holder.timeline.is_some());
-    promoted.is_some_and(|holder| standby::follows(context, holder)) && context.starting().is_none()
+    let promoted = upstream(context).filter(|holder| holder.timeline.is_some());
+    promoted.is_some_and(|holder| follows(context, holder)) && context.starting().is_none()
 }
 
-/// Drops the slots that a former primary, or one that was not promoted, still has for the others. Nobody streams from here: they keep
-/// WAL for ever, and a standby tells its primary the oldest transaction that any of its slots knows, so that no row which has been
-/// deleted since would be removed anywhere.
+/// Drops the slots that a former primary, or one that was not promoted, still has for the others. No member streams
+/// from here, so they keep WAL for ever. A standby also reports the oldest transaction of its slots to its primary, so
+/// that dead rows could not be removed anywhere.
 fn drop_all_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.observed.postgres.slots.is_empty() || !context.is_free(&context.tasks().admit, RETRY, draft) {
         return None;
@@ -300,7 +318,7 @@ fn drop_all_slots(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let keep = BTreeSet::new();
     Verdict::new(
         Action::DropSlots { keep },
-        "this member follows another one, and keeps WAL for nobody",
+        "this member follows another one, and keeps WAL for no other",
     )
 }
 

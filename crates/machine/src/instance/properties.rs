@@ -1,4 +1,4 @@
-//! What holds for every decision, whatever is observed.
+//! Properties of every decision, whatever is observed.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,9 @@ use super::*;
 use crate::protocol::{Epoch, Lsn, MemberState, Release, Volume};
 use crate::quorum::SyncRule;
 use crate::timing::Timing;
+use crate::units::Millis;
 
-/// One thing that is otherwise than in the situation that it is applied to.
+/// One difference from the situation that it is applied to.
 type Change = fn(&mut Observed);
 
 const SITUATIONS: [fn() -> Observed; 7] = [blank, granted, made_first, primary, restarted, standby, cloning];
@@ -102,7 +103,7 @@ const CHANGES: &[Change] = &[
         o.postgres.process = Process::Stopped {
             exit: Some(Exit {
                 at: BootTime(3_000),
-                ran: 10,
+                ran: Millis(10),
                 asked: false,
             }),
         }
@@ -222,7 +223,7 @@ fn situations() -> impl Strategy<Value = Observed> {
     })
 }
 
-/// Standbys that may be elected, otherwise than usual in some things.
+/// Standbys that may be elected, with some random differences.
 fn voters() -> impl Strategy<Value = Observed> {
     let changes = prop::collection::vec(0..CHANGES.len(), 0..3);
     changes.prop_map(|changes| {
@@ -232,7 +233,7 @@ fn voters() -> impl Strategy<Value = Observed> {
     })
 }
 
-/// Standbys that are being elected, or were and are to be promoted, otherwise than usual in some things.
+/// Standbys that are being elected, or that were elected and await their promotion, with some random differences.
 fn candidates() -> impl Strategy<Value = Observed> {
     let changes = prop::collection::vec(0..CHANGES.len(), 0..3);
     (any::<bool>(), changes).prop_map(|(won, changes)| {
@@ -243,7 +244,8 @@ fn candidates() -> impl Strategy<Value = Observed> {
     })
 }
 
-/// Primaries whose PostgreSQL has ended by itself, with more or less WAL to replay, and others of whom more or less is heard.
+/// Primaries whose PostgreSQL has ended by itself, with more or less WAL to replay; the others were heard more or less
+/// recently.
 fn crashed() -> impl Strategy<Value = Observed> {
     let one = SyncRule::any(1, [other_holder().incarnation.member]);
     let rules = prop::sample::select(vec![SyncRule::default(), one, rule_of(1), rule_of(2)]);
@@ -280,7 +282,7 @@ fn crashed() -> impl Strategy<Value = Observed> {
     })
 }
 
-/// Others that follow were heard in the last five seconds, enough to elect one.
+/// True if enough followers to elect one were heard in the last five seconds.
 fn others_are_there(observed: &Observed, now: BootTime) -> bool {
     let Some(record) = observed.lease.record.is() else {
         return false;
@@ -289,7 +291,10 @@ fn others_are_there(observed: &Observed, now: BootTime) -> bool {
         let state = record.members.get(*pod).map(|report| report.state);
         matches!(state, Some(MemberState::Streaming | MemberState::CatchingUp))
     };
-    let peers = observed.peers.iter().filter(|(_, peer)| now.since(peer.heard) < 5_000);
+    let peers = observed
+        .peers
+        .iter()
+        .filter(|(_, peer)| now.since(peer.heard) < Millis::seconds(5));
     let pods = peers
         .map(|(pod, _)| pod)
         .filter(|pod| **pod != observed.own.pod)
@@ -301,7 +306,8 @@ fn others_are_there(observed: &Observed, now: BootTime) -> bool {
     }
 }
 
-/// Primaries that are to hand over to `orders-1`: when the checkpoint ended, when how far that one is was asked, and how much it lacks.
+/// Primaries that should hand over to `orders-1`. They differ in when the checkpoint ended, when the successor's
+/// position was read, and how much it lacks.
 fn wished() -> impl Strategy<Value = Observed> {
     let lacks = prop::sample::select(vec![0, 1, 16 << 20, (16 << 20) + 1]);
     (0..30_000_u64, 0..30_000_u64, lacks).prop_map(|(ended, asked, lacks)| {
@@ -345,7 +351,7 @@ fn times() -> impl Strategy<Value = BootTime> {
     prop_oneof![0..30_000_u64, Just(FENCE - 1), Just(FENCE), Just(10_000)].prop_map(BootTime)
 }
 
-/// The lease is held now: said again, in other words than in `context`.
+/// True if the lease is held now. Computed in another way than in `context`.
 fn holds(observed: &Observed, now: BootTime) -> bool {
     let (Some(record), Some(confirmed)) = (observed.lease.record.is(), observed.lease.confirmed) else {
         return false;
@@ -366,8 +372,8 @@ fn holds(observed: &Observed, now: BootTime) -> bool {
     named && record.epoch >= confirmed.epoch && lives
 }
 
-/// Since when enough others have promised to leave the lease: said again, as "at which times would the promises that are
-/// as young as this be enough?"
+/// Since when enough others have promised to leave the lease. Computed in another way: at which times would the
+/// promises that are as young as this be enough?
 fn promised(observed: &Observed, record: &crate::protocol::LeaseRecord) -> Option<BootTime> {
     let mut rules = vec![&record.rule];
     if let Some(unsettled) = &observed.lease.unsettled
@@ -510,7 +516,10 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
             );
             prop_assert!(record.is_some_and(|record| record.timeline == Some(*timeline)));
             prop_assert!(decision.dead_man.is_some());
-            let held = decision.memo.holding_since.map_or(0, |since| now.since(since));
+            let held = decision
+                .memo
+                .holding_since
+                .map_or(Millis::ZERO, |since| now.since(since));
             prop_assert!(observed.full.is_empty() || held >= room::TRY);
         }
         Action::Promise { epoch } => {
@@ -573,7 +582,7 @@ fn is_stopped(observed: &Observed) -> bool {
     matches!(observed.postgres.process, Process::Stopped { .. })
 }
 
-fn observed_kill(observed: &Observed) -> u64 {
+fn observed_kill(observed: &Observed) -> Millis {
     observed
         .cluster
         .is()
@@ -639,6 +648,8 @@ proptest! {
             prop_assert_eq!(class(&observed, work).running, None, "{:?}", decision);
         }
         prop_assert!(!decision.because.is_empty());
+        let rule = RULES.iter().find(|rule| rule.name == decision.rule).expect("a rule decides");
+        prop_assert!(rule.kind == RuleKind::Act || decision.action == Action::Wait, "{:?}", decision);
         prop_assert_eq!(decide(&observed, &memo, now), decision);
     }
 
@@ -654,7 +665,7 @@ proptest! {
         }
     }
 
-    /// Whatever is observed, PostgreSQL of a fenced instance is only ever stopped, and its data stays as it is.
+    /// Whatever is observed, PostgreSQL of a fenced instance is only stopped, and its data stays as it is.
     #[test]
     fn a_fenced_instance_starts_nothing_and_takes_no_lease(
         observed in prop_oneof![situations(), voters(), candidates()],
@@ -687,8 +698,8 @@ proptest! {
         }
     }
 
-    /// Whoever gives way holds the lease and knows others; it does so once, and not again before two minutes have passed or
-    /// another one has held the lease.
+    /// A holder that steps down holds the lease and knows others. It does so once, and not again before two minutes
+    /// have passed or another member has held the lease.
     #[test]
     fn nobody_gives_way_to_nobody_or_twice(observed in crashed(), memo in memos(), now in times()) {
         let decision = decide(&observed, &memo, now);
@@ -696,7 +707,7 @@ proptest! {
             prop_assert!(holds(&observed, now) && others_are_there(&observed, now), "{:?}", decision);
             prop_assert_eq!((decision.memo.gave_way, observed.tasks.lease.failures), (Some(now), 0));
             let again = Memo { gives_way: None, ..decision.memo };
-            for later in [now, now.plus(119_999)] {
+            for later in [now, now.plus(Millis(119_999))] {
                 let mut observed = observed.clone();
                 observed.lease.confirmed.as_mut().expect("held").sent = later;
                 observed.peers.values_mut().for_each(|peer| peer.heard = later);

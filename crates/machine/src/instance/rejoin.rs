@@ -1,67 +1,42 @@
-//! Data that cannot follow the primary. It went another way: it is rewound, or set aside and copied anew (protocol.md rule 17).
-//! It was left behind, by WAL that the primary has removed: it is copied anew.
+//! Data that cannot follow the primary. Diverged data is rewound, or moved aside and copied again (protocol.md rule
+//! 17). Data that needs WAL that the primary has removed is copied again.
 
-use super::context::Context;
-use super::copying::Copied;
+use super::facts::Context;
+use super::facts::following::{FRESH, is_admitted, is_heard, to_follow, upstream, was_primary};
+use super::facts::lineage::{Lineage, lineage};
 use super::identity::volume_is_free;
-use super::lineage::{Lineage, lineage};
+use super::lease_rules::FORKS;
 use super::memo::Change;
-use super::{Action, Draft, Memo, Mode, Process, Rule, Verdict, report, shutdown, standby};
-use crate::protocol::{Epoch, Lsn, MemberState, Position};
+use super::{
+    Action, Copied, Draft, Memo, MissingWal, Mode, OnBackoff, Process, Rewound, Rule, RuleKind, Verdict, report,
+    standby, stopping,
+};
+use crate::protocol::{Lsn, MemberState, Position};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
-/// So many failures in a row, and the data is copied anew: a primary that restarts refuses rewinds for some seconds.
+/// After this many failures in a row the data is copied again. A primary that restarts refuses rewinds for some
+/// seconds.
 const REWINDS: u32 = 6;
 
-/// A rewind that has ended well and changed nothing is made again so much later, in milliseconds: PostgreSQL 15's does so before the
-/// source's first checkpoint on its timeline.
-const AGAIN: u64 = 200;
-/// For so long that may go on, in milliseconds, before the data is copied anew: `pg_rewind` goes by the control file, and may never
-/// see a need for it. A checkpoint of a large, slow primary takes minutes.
-const UNCHANGED: u64 = 600_000;
+/// How long after a successful rewind that changed nothing the next one begins. In PostgreSQL 15 a rewind changes
+/// nothing before the source's first checkpoint on its timeline.
+const AGAIN: Millis = Millis(200);
+/// How long such rewinds are repeated before the data is copied again. `pg_rewind` compares control files and may never
+/// see a difference. A checkpoint of a large, slow primary takes minutes.
+const UNCHANGED: Millis = Millis::minutes(10);
 
-/// For so long a rewind waits for the primary to serve, in milliseconds: what is in doubt is sent to its standbys in a moment, or
-/// they are not able to.
-const OPENS: u64 = 10_000;
-/// The same once the primary says that it waits for this very member, in milliseconds: who is able to begins to stream within half a
-/// second.
-const STREAMS: u64 = 2_000;
+/// How long a rewind waits for the primary to serve. Its standbys receive what is in doubt in a moment, or cannot.
+const OPENS: Millis = Millis::seconds(10);
+/// The same once the primary says that it waits for this member. A standby that can stream begins within half a second.
+const STREAMS: Millis = Millis::seconds(2);
 
-/// So many changes of timeline the Lease remembers: 25 KiB of the 256 that an object's annotations may have. Whose data is of
-/// an older one has been away for so many changes of the primary.
-pub(super) const FORKS: usize = 500;
-
-/// For so long a member must miss WAL before it is copied anew, in milliseconds: longer than a view of the primary that is
+/// How long a member must miss WAL before it is copied again. This is longer than an outdated view of a primary that is
 /// just changing.
-const MISSES: u64 = 10_000;
-/// For so long an answer of the primary says which WAL it has, in milliseconds.
-const FRESH: u64 = 5_000;
+const MISSES: Millis = Millis::seconds(10);
 
-/// A rewind was begun of this data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Rewound {
-    /// In which epoch.
-    pub epoch: Epoch,
-    /// Where the data was, by its control file.
-    pub data: Position,
-    /// Since when.
-    pub since: BootTime,
-}
-
-/// A member needs WAL that the primary has removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MissingWal {
-    /// In which epoch.
-    pub epoch: Epoch,
-    /// Since when.
-    pub since: BootTime,
-    /// Where this member's WAL ended when the primary last said so: once it has more, it receives.
-    pub end: Lsn,
-    /// When the primary was asked that last said so.
-    pub confirmed: BootTime,
-}
-
-/// The data is of a timeline from before all that the Lease remembers: whether it is part of the history is not known any more.
+/// True if the data's timeline is older than the history in the Lease: whether it is part of the primary's history is
+/// no longer known.
 fn is_forgotten(context: &Context) -> bool {
     let Some(record) = context.record().filter(|record| record.history.len() >= FORKS) else {
         return false;
@@ -70,26 +45,27 @@ fn is_forgotten(context: &Context) -> bool {
     record.history.first().is_some_and(|oldest| own < Some(oldest.timeline))
 }
 
-/// Whether the primary has removed WAL after `end`, by an answer of its that was asked for after `since`; `None` if it does not
-/// say.
+/// Whether the primary has removed WAL after `end`, by an answer to a report that was sent after `since`; `None` if it
+/// does not say.
 fn is_removed(context: &Context, end: Lsn, since: BootTime) -> Option<bool> {
     let (reply, record) = (context.observed.reply.as_ref()?, context.record()?);
     let fresh = context.now.since(reply.sent) < FRESH && reply.sent > since;
     let said = reply
         .oldest
-        .filter(|_| fresh && reply.epoch == record.epoch && standby::is_admitted(context));
+        .filter(|_| fresh && reply.epoch == record.epoch && is_admitted(context));
     said.map(|oldest| end < oldest)
 }
 
-/// Since when WAL is missed. What a standby has missed holds for its data, until that is gone or the primary does not confirm it.
+/// Remembers since when WAL is missed. After a standby has stopped, this still holds for its data, until the data is
+/// gone or the primary no longer confirms it.
 ///
-/// What ends the count: an answer that its WAL is there, WAL that this member has received since, another primary, other data, a
-/// fence. An answer that does not say ends it not at once: a standby that misses WAL connects five times a second, and is often
-/// seen while it uses its slot. One that answers nobody may have received what it missed, if that lasts for [`FRESH`]: of one that
-/// answers, the end is known as it is now.
+/// The count ends with an answer that the WAL exists, WAL that this member has received since, another primary, other
+/// data, or a fence. An answer that does not say ends it only after a while: a standby that misses WAL connects five
+/// times a second and is often seen with its slot in use. A standby that answers no questions may have received what it
+/// missed if that lasts for [`FRESH`]; of one that answers, the end is known.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let epoch = context.record().map(|record| record.epoch);
-    let closed = standby::upstream(context).is_some_and(|holder| holder.timeline.is_some() && !holder.serving);
+    let closed = upstream(context).is_some_and(|holder| holder.timeline.is_some() && !holder.serving);
     let known = memo.closed.filter(|(of, _)| Some(*of) == epoch);
     memo.closed = known.or(epoch.map(|epoch| (epoch, context.now))).filter(|_| closed);
     let answer = context
@@ -97,7 +73,7 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         .postgres
         .answer
         .filter(|_| context.running() == Some(Mode::Standby));
-    // A position that grows by what was received before says nothing.
+    // A position that only now includes WAL from before proves no stream.
     let position = answer
         .filter(|answer| answer.knows_end)
         .and_then(|answer| answer.position);
@@ -119,10 +95,11 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         (Some(epoch), Some(_)) => match position.and_then(|own| missing_after(context, own.lsn)) {
             Some((true, end)) => Some(missed(epoch, end)),
             Some((false, _)) => None,
-            // Its slot is in use, for a moment or by a stream that lasts: that one brings more.
+            // Its slot is in use, for a moment or by a lasting stream, which brings more WAL.
             None => before.filter(|_| is_heard(context)),
         },
-        // Before its data is consistent it answers nobody; as long as it has received nothing, what it has is on the volume.
+        // Before its data is consistent it answers no questions. While it has received nothing, its WAL is what is on
+        // the volume.
         (Some(epoch), None) if starves(context) => {
             match context.database().and_then(|own| missing_after(context, own.written)) {
                 Some((true, end)) => Some(missed(epoch, end)),
@@ -135,21 +112,15 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     };
 }
 
-/// Whether the primary has removed WAL after `end`, as it said last; and that end.
+/// The primary's last answer whether it has removed WAL after `end`; and that end.
 fn missing_after(context: &Context, end: Lsn) -> Option<(bool, Lsn)> {
     is_removed(context, end, BootTime(0)).map(|removed| (removed, end))
 }
 
-/// A standby that has never answered as one that streams.
+/// True for a standby that has never answered a question while streaming.
 fn starves(context: &Context) -> bool {
     let postgres = &context.observed.postgres;
     context.running() == Some(Mode::Standby) && context.starting().is_none() && !postgres.streamed
-}
-
-/// The primary has answered lately.
-pub(super) fn is_heard(context: &Context) -> bool {
-    let reply = context.observed.reply.as_ref();
-    reply.is_some_and(|reply| context.now.since(reply.sent) < FRESH)
 }
 
 /// When PostgreSQL ended.
@@ -160,7 +131,7 @@ fn stopped_at(context: &Context) -> BootTime {
     }
 }
 
-/// This member was left behind, and only a new copy helps.
+/// True if this member misses removed WAL, so that only a new copy helps.
 fn is_left_behind(context: &Context, draft: &mut Draft) -> bool {
     let Some(missing) = draft.memo.misses_wal else {
         return false;
@@ -168,24 +139,24 @@ fn is_left_behind(context: &Context, draft: &mut Draft) -> bool {
     context.reached(missing.since.plus(MISSES), draft)
 }
 
-/// Its data goes, once the primary has said again, after PostgreSQL has stopped here, that it lives and has removed the WAL; until
-/// then it is asked. Data that commits may still wait for is kept.
+/// Moves the data aside once the primary, asked again after PostgreSQL stopped here, has confirmed that it lives and
+/// has removed the WAL. Until then it is asked again. Data that may have commits of a primary is quarantined.
 fn copy_anew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let stopped = stopped_at(context);
-    // Not what it has replayed, which may be far behind; nor what it would have to reach, to be consistent: it may never have had
-    // that.
+    // The end of the WAL that exists: not the replayed position, which may be far behind; and not the position that it
+    // must reach to be consistent, because it may never have had that WAL.
     let end = context.database()?.written;
     let held = context.expires_at().is_some_and(|expiry| context.now < expiry);
     if !held || is_removed(context, end, stopped) != Some(true) {
         draft.wake(stopped.plus(FRESH));
         return report::send(context, draft).or_else(|| Verdict::wait("the primary is asked again which WAL it has"));
     }
-    // So are commits that were acknowledged by a primary alone.
+    // The same holds for commits that a primary acknowledged without a standby.
     let rule = &context.record()?.rule;
     let keep = !rule.is_synchronous() || rule.names.contains(&context.member()?.id);
     Verdict::new(
         Action::SetAside { keep },
-        "the primary has removed WAL that this member needs, and has all that this member has: it is copied anew",
+        "the primary has removed WAL that this member needs, and has all WAL that this member has: it is copied again",
     )
 }
 
@@ -194,43 +165,42 @@ pub(super) const STOP_DIVERGED: Rule = Rule {
     family: "rejoin",
     what: "Stops a standby that cannot follow the primary, so that it can be rewound or copied again.",
     protocol: &[17],
+    kind: RuleKind::Act,
     decide: stop_diverged,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Stops a standby that cannot follow the primary: it is to be rewound, or copied anew.
 fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.running() != Some(Mode::Standby) || context.starting().is_some() {
         return None;
     }
     let needed = standby::needed_since(context, draft.memo).is_some();
     let because = match lineage(context) {
-        // What was begun is ended: until then it answers nobody, and is not started again.
+        // A stop that was begun is finished: until then the member answers no questions and is not started again.
         _ if needed && draft.memo.stopping.is_some() => {
-            return shutdown::stop(
+            return stopping::stop(
                 context,
                 draft,
-                "a stop that was begun takes too long, and an election may need this member",
+                "the stop takes too long, and an election may need this member",
             );
         }
-        // Nobody is there to rewind it to, and what it has may be needed.
+        // No primary exists to rewind it to, and an election may need its WAL.
         Lineage::Diverged { .. } if needed => return None,
-        Lineage::Diverged { timeline } => format!(
-            "the data went another way on timeline {}: it is to be rewound",
-            timeline.0
-        ),
+        Lineage::Diverged { timeline } => format!("the data diverged on timeline {}: it must be rewound", timeline.0),
         Lineage::Follows if is_left_behind(context, draft) => {
-            "the primary has removed WAL that this member needs: it is to be copied anew".to_owned()
+            "the primary has removed WAL that this member needs: it must be copied again".to_owned()
         }
         Lineage::Follows | Lineage::Unknown => return None,
     };
-    shutdown::stop(context, draft, because)
+    stopping::stop(context, draft, because)
         .or_else(|| Verdict::wait("PostgreSQL is stopping, to follow the primary again"))
 }
 
-/// The primary is about to serve: as many others as commits wait for follow it, and are to flush what is in doubt. Until then this
-/// data may be the only other copy of a commit that was acknowledged, and a rewind that is broken off destroys it. If too few follow,
-/// it may be this member that the primary waits for. By the Lease that is known late: who was lost with the primary of before stands
-/// there as it was. The primary itself says who receives nothing from it ([`super::durability::awaits`]).
+/// True if the primary is about to serve: as many others as commits wait for follow it, and will flush what is in
+/// doubt. Until then this data may be the only other copy of an acknowledged commit, and an interrupted rewind would
+/// destroy it. If too few follow, the primary may wait for this member. The Lease shows that late, because members that
+/// were lost with the old primary are still in it as before. The primary itself reports which members receive nothing
+/// from it ([`super::durability::awaits`]).
 fn opens_soon(context: &Context, draft: &mut Draft) -> bool {
     let (Some((_, since)), Some(record), Some(own)) = (draft.memo.closed, context.record(), context.member()) else {
         return false;
@@ -250,21 +220,23 @@ pub(super) const REWIND: Rule = Rule {
     family: "rejoin",
     what: "Rewinds diverged data to the primary; data that cannot be rewound or lacks removed WAL is moved aside, to be copied again.",
     protocol: &[10, 17],
+    kind: RuleKind::Act,
     decide: rewind,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Rewinds diverged data; after failures, or when a rewind was broken off, moves it aside, to be copied anew.
+/// Rewinds diverged data. After failures, or an interrupted rewind, moves it aside to be copied again.
 fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    let primary = standby::upstream(context)?;
+    let primary = upstream(context)?;
     let volume = context.volume()?;
     let member = volume.member.as_ref()?;
     let database = context.database()?;
     let diverged = matches!(lineage(context), Lineage::Diverged { .. });
     let left_behind = is_left_behind(context, draft);
-    if !(diverged || volume.rewinding || left_behind) || primary.timeline.is_none() || !standby::is_admitted(context) {
+    if !(diverged || volume.rewinding || left_behind) || primary.timeline.is_none() || !is_admitted(context) {
         return None;
     }
-    // It would fail again and again, and in the end move aside what an election may need.
+    // It would fail again and again, and in the end move aside data that an election may need.
     if diverged && !volume.rewinding && draft.memo.suspected.is_some() {
         return None;
     }
@@ -279,7 +251,7 @@ fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     {
         return None;
     }
-    let upstream = standby::to_follow(context, primary)?;
+    let upstream = to_follow(context, primary)?;
     if !(diverged || volume.rewinding) {
         return copy_anew(context, draft);
     }
@@ -299,14 +271,14 @@ fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let unchanged = context.now >= since.plus(UNCHANGED);
     let record = context.record()?;
     let may_be_needed = record.may_have_lost(database.timeline);
-    // A rewind that was broken off has mixed two histories; only a copy helps. Data that is too old would be left as it is by a
-    // rewind, again and again.
+    // An interrupted rewind has mixed two histories, so only a copy helps. Data that is too old would stay unchanged by
+    // each rewind.
     if volume.rewinding || task.failures >= REWINDS || unchanged || is_forgotten(context) {
-        // Commits that were acknowledged by the primary alone may be on this volume only.
-        let keep = standby::was_primary(context) || may_be_needed;
+        // This volume may have the only copy of commits that the primary acknowledged alone.
+        let keep = was_primary(context) || may_be_needed;
         return Verdict::new(
             Action::SetAside { keep },
-            "the data cannot be rewound: it is moved aside, to be copied anew",
+            "the data cannot be rewound: it is moved aside, to be copied again",
         );
     }
     let rewound = Rewound {
@@ -321,12 +293,12 @@ fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         keep: may_be_needed.then(|| record.history.clone()),
     };
     let because = match may_be_needed {
-        true => ", and may have commits that nobody else has: its WAL is kept",
+        true => ", and may have commits that exist nowhere else: a copy of its WAL is kept",
         false => "",
     };
     Verdict::noting(
         action,
-        format!("the data went another way than {}{because}", primary.incarnation.pod),
+        format!("the data diverged from that of {}{because}", primary.incarnation.pod),
         [Change::Rewinds(rewound), Change::Copies(Some(copied))],
     )
 }

@@ -1,42 +1,44 @@
-//! What a member says of itself: to the primary, to the kubelet; and what the primary answers.
+//! What a member reports to the primary and to the kubelet, and what the primary answers.
 
-use super::context::{Context, Tenure};
-use super::lineage::{Lineage, lineage};
-use super::{
-    Action, Draft, Memo, Mode, Observed, Rule, Verdict, Work, crash, durability, give_way, identity, room, stalled,
-    standby,
-};
-use crate::protocol::{Epoch, MemberReport, MemberState, ReportReply, ReportRequest};
+use super::facts::Context;
+use super::facts::following::upstream;
+use super::facts::lineage::{Lineage, lineage};
+use super::own::{own_with, refusal};
+use super::{Action, Draft, Memo, Mode, Observed, OnBackoff, Rule, RuleKind, Verdict, durability, give_way};
+use crate::protocol::{Epoch, ReportReply, ReportRequest};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
-/// Distance between reports that say nothing new, in milliseconds.
-const INTERVAL: u64 = 1_000;
-/// The same while something is waited for that only the primary's answer can tell, in milliseconds.
-const INTERVAL_WAITING: u64 = 200;
-/// Longest wait between failed reports, in milliseconds.
-const RETRY: u64 = 1_000;
+/// Interval between reports without news.
+const INTERVAL: Millis = Millis::seconds(1);
+/// The same while this member waits for something that only the primary's answer can show.
+const INTERVAL_WAITING: Millis = Millis(200);
+/// Longest back-off between failed reports.
+const RETRY: Millis = Millis::seconds(1);
 
 pub(super) const REPORT: Rule = Rule {
     name: "report",
     family: "report",
-    what: "Tells the primary about this member: news at once, otherwise each second.",
+    what: "Reports this member to the primary: news at once, otherwise each second.",
     protocol: &[7],
+    kind: RuleKind::Act,
     decide: send,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Tells the primary: at once what is new, else every second (its position, and that it is there).
+/// Reports news at once, and otherwise each second (the member's position, and that it is alive).
 pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    let primary = standby::upstream(context)?;
+    let primary = upstream(context)?;
     let epoch = context.record()?.epoch;
     let report = own_with(context, draft.memo)?;
     let free = context.tasks().report.free_at(RETRY)?;
     let (due, because) = match &context.observed.reply {
-        // A later epoch than this member knows of is no news of its own: it waits for the Lease.
+        // An answer of a later epoch is no reason to report: this member waits for the Lease to show it.
         Some(reply) if reply.epoch >= epoch && reply.report == report => {
             let distance = if reply.admitted { INTERVAL } else { INTERVAL_WAITING };
-            (reply.sent.plus(distance), "the primary is told the position again")
+            (reply.sent.plus(distance), "the position is reported again")
         }
-        Some(_) | None => (context.now, "the primary is told something new"),
+        Some(_) | None => (context.now, "the report has news for the primary"),
     };
     let due = due.max(free);
     if !context.reached(due, draft) {
@@ -60,8 +62,11 @@ pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// The answer to a member's report; `Err` says why it is refused. A report that is answered is to be remembered
+/// The answer to a member's report; `Err` says why it is refused. An answered report must be remembered
 /// ([`super::heard::report`]).
+///
+/// # Errors
+/// Fails if this member does not hold the lease, or the report does not fit the Lease.
 pub(super) fn answer(
     observed: &Observed,
     memo: &Memo,
@@ -82,7 +87,7 @@ pub(super) fn answer(
         return Err("this is the pod that reports".to_owned());
     }
     let member = &request.report.member;
-    // Who receives WAL misses none.
+    // A member that receives WAL misses none.
     let receives = observed.postgres.receiving.contains_key(member);
     Ok(ReportReply {
         epoch,
@@ -93,7 +98,7 @@ pub(super) fn answer(
     })
 }
 
-/// This member, as it would report itself now; `None` before it has an identity.
+/// This member's report as of now; `None` before it has an identity.
 pub fn status(observed: &Observed, memo: &Memo, now: BootTime) -> Option<ReportRequest> {
     let context = Context::new(observed, now);
     Some(ReportRequest {
@@ -111,7 +116,11 @@ fn promised(context: &Context) -> Epoch {
     promise.map(|promise| promise.epoch).unwrap_or_default()
 }
 
-/// Whether this member serves in its role; if not, why.
+/// True if this member serves in its role; otherwise the error says why not.
+///
+/// # Errors
+/// Says why the member does not serve: `spec.fenced` names it, PostgreSQL is not available, or it does not have the
+/// role, lease or data for serving.
 pub fn readiness(observed: &Observed, now: BootTime) -> Result<(), String> {
     let context = Context::new(observed, now);
     if context.fenced() {
@@ -129,106 +138,13 @@ pub fn readiness(observed: &Observed, now: BootTime) -> Result<(), String> {
             Err("the standby has not streamed from the primary yet".to_owned())
         }
         (Some(Mode::Standby), Some(_)) if matches!(lineage(&context), Lineage::Diverged { .. }) => {
-            Err("the standby's data went another way than the primary's".to_owned())
+            Err("the standby's data has diverged from the primary's".to_owned())
         }
         (Some(Mode::Primary | Mode::Standby), Some(_)) if give_way::is_mute(&context) => {
-            Err("PostgreSQL takes no new sessions".to_owned())
+            Err("PostgreSQL accepts no new sessions".to_owned())
         }
         (Some(Mode::Primary | Mode::Standby), Some(_)) => Ok(()),
     }
-}
-
-/// This member's report, without what only the memo knows: what the holder writes about itself.
-pub(super) fn own(context: &Context) -> Option<MemberReport> {
-    own_with(context, &Memo::default())
-}
-
-fn own_with(context: &Context, memo: &Memo) -> Option<MemberReport> {
-    let observed = context.observed;
-    let member = context.member()?;
-    let postgres = &observed.postgres;
-    let running = context.running().and(postgres.configured.as_ref());
-    let refused = postgres.refused.as_ref();
-    let refused = refused.filter(|refused| {
-        context
-            .cluster()
-            .is_some_and(|cluster| cluster.settings == refused.settings)
-    });
-    let mut report = MemberReport {
-        pod_uid: observed.own.pod_uid.clone(),
-        member: member.id.clone(),
-        address: observed.own.address.clone(),
-        state: state(context),
-        settings: running
-            .map(|configured| configured.settings.clone())
-            .unwrap_or_default(),
-        pending_restart: postgres.answer.is_some_and(|answer| answer.pending_restart),
-        lowers_limits: running.is_some_and(|configured| configured.raised.is_some())
-            || postgres
-                .answer
-                .is_some_and(|answer| answer.pending_restart && answer.lowers_limits),
-        settings_error: refused.map(|refused| refused.error.clone()),
-        public_key: Some(member.public_key.clone()),
-        server_version: postgres.version.clone(),
-        agent_version: observed.own.agent_version.clone(),
-        fault: fault(context, memo),
-        kept: observed.kept.clone(),
-        impostors: postgres
-            .doubt
-            .as_ref()
-            .map(|doubt| doubt.roles.clone())
-            .unwrap_or_default(),
-        full: observed.full.clone(),
-    };
-    report.cut();
-    Some(report)
-}
-
-fn state(context: &Context) -> MemberState {
-    match context.tasks().volume.running {
-        Some(Work::Initdb) => return MemberState::Initializing,
-        Some(Work::Clone) => return MemberState::Cloning,
-        Some(_) | None => {}
-    }
-    let held = matches!(context.tenure(), Tenure::Held { .. });
-    match (context.running(), context.observed.postgres.answer) {
-        (Some(Mode::Primary), Some(_)) if held && context.serving() => MemberState::Primary,
-        (Some(Mode::Standby), Some(answer)) if answer.streaming => MemberState::Streaming,
-        (Some(Mode::Standby), Some(_)) => MemberState::CatchingUp,
-        (Some(_), _) => MemberState::Starting,
-        (None, _) if context.starting().is_some() => MemberState::Starting,
-        (None, _) if context.stop_intended() || context.fenced() || context.observed.terminating => {
-            MemberState::Stopped
-        }
-        (None, _) => MemberState::Waiting,
-    }
-}
-
-/// What keeps this member from its work, in words.
-pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
-    let failed = |what: &str, task: &super::Task| {
-        let error = task.error.as_ref().filter(|_| task.failures > 0)?;
-        Some(format!("{what}: {error}"))
-    };
-    // One that runs needed it no more: it is not tried again, and nobody would hand over to what has failed.
-    let is_idle = context.running().is_none();
-    identity::fault(context)
-        .or_else(|| refusal(context))
-        .or_else(|| standby::fault(context))
-        .or_else(|| room::fault(context))
-        .or_else(|| stalled::fault(context, memo))
-        .or_else(|| crash::fault(context, memo))
-        .or_else(|| failed("prepare the volume", &context.tasks().volume).filter(|_| is_idle))
-        .or_else(|| failed("start PostgreSQL", &context.tasks().start))
-}
-
-/// PostgreSQL runs, and refuses its agent.
-fn refusal(context: &Context) -> Option<String> {
-    let words = context.observed.postgres.refusal.as_ref()?;
-    context.running()?;
-    Some(format!(
-        "PostgreSQL refuses its agent; correct spec.postgres.parameters: {words}"
-    ))
 }
 
 #[cfg(test)]

@@ -1,21 +1,22 @@
-//! A lost Lease is written again by its holder, where that can prove that nobody else has held it since (protocol.md rule 18;
-//! docs/design.md, "A Lease that is lost heals by itself", has the argument).
+//! A lost Lease is written again by its holder, if the holder can prove that no other member has held it since
+//! (protocol.md rule 18; the argument is in docs/design.md, "A Lease that is lost heals by itself").
 
-use super::context::Context;
-use super::lost::Lost;
-use super::{Draft, Reading, Rule, Verdict};
-use super::{failsafe, lease_rules};
+use super::facts::{Context, failsafe_sent};
+use super::lease_rules;
+use super::{Draft, Lost, OnBackoff, Reading, Rule, RuleKind, Verdict};
 use crate::protocol::LeaseRecord;
 
 pub(super) const RESTORE_LEASE: Rule = Rule {
     name: "restore-lease",
     family: "restore",
-    what: "A primary writes a lost Lease again, when enough members promise that nobody else has held it.",
+    what: "A primary writes a lost Lease again, when enough members promise that no other has held it.",
     protocol: &[18],
+    kind: RuleKind::Act,
     decide: restore,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Writes all that stood in the Lease into the object that is in its place, in the next epoch and on the same timeline.
+/// Writes the last content of the Lease into the object in its place, in the next epoch and on the same timeline.
 fn restore(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let lost = context.lost()?;
     let place = lost.place.as_ref()?;
@@ -26,7 +27,7 @@ fn restore(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if draft.memo.gives_way.is_some() || !lease_rules::is_free(context, draft) {
         return None;
     }
-    // The same as a renewal of what stood in it, but in another place.
+    // The same as a renewal of that content, but in another object.
     let mut observed = context.observed.clone();
     let record = LeaseRecord {
         uid: place.uid.clone(),
@@ -42,19 +43,20 @@ fn restore(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     };
     Verdict::new(
         write.action(&restored, draft),
-        "the Lease is lost, and enough members promise that nobody else has held it: this primary writes it again",
+        "the Lease is lost, and enough members promise that no other has held it: this primary writes it again",
     )
 }
 
-/// This run writes as the holder, and of each rule that elections may have counted by, so many names as commits wait for have
-/// said since the Lease was seen as it is that they have promised no later epoch. An election needs one of these.
+/// True if this run writes as the holder, and for each rule that elections may have counted by enough names have
+/// promised no later epoch. Enough are as many as commits wait for, because every election needs one of them. Their
+/// answers must be younger than the present state of the Lease.
 fn is_proven(context: &Context, lost: &Lost) -> bool {
-    let promised = failsafe::sent(context);
+    let promised = failsafe_sent(context);
     context.accepting() && context.held().is_some() && promised.is_some_and(|sent| sent >= lost.since)
 }
 
-/// Others know of a later epoch, or another database: the operator has seen one, or an election may have gone by what the user
-/// accepted to lose.
+/// True if a later epoch or another database is known elsewhere: the operator has seen a later epoch, or an election
+/// may have used an accepted loss.
 fn overtaken(context: &Context, before: &LeaseRecord) -> bool {
     let Some(cluster) = context.cluster() else { return true };
     let seen = cluster.epoch.is_none_or(|seen| seen > before.epoch);

@@ -1,22 +1,23 @@
-//! A member whose volumes have no room. It cannot be promoted: a new timeline begins with a segment of its own. Each try costs a timeline
-//! and an epoch, and ends its server.
+//! A member whose volumes are full. It cannot be promoted, because a new timeline begins with a new segment. Each try
+//! costs a timeline and an epoch, and ends its PostgreSQL.
 
 use std::collections::BTreeSet;
 
 use super::Draft;
-use super::context::Context;
+use super::facts::Context;
 use crate::protocol::{MemberReport, Volume};
+use crate::units::Millis;
 
-/// A holder without room tries a promotion this long after it took the lease, and after its last try, in milliseconds. That it has
-/// none may be wrong: a file system that compresses takes a segment of zeros although it says that it is full.
-pub(super) const TRY: u64 = 120_000;
+/// How long after its take, and after its last try, a holder without room tries a promotion. The measurement may be
+/// wrong: a compressing file system accepts a segment of zeros although it reports no space.
+pub(super) const TRY: Millis = Millis::minutes(2);
 
-/// This member's volumes have room, as far as is known.
+/// True if this member's volumes have room, as far as is known.
 pub(super) fn has_room(context: &Context) -> bool {
     context.observed.full.is_empty()
 }
 
-/// This holder may try to be promoted, and reserve a timeline for that.
+/// True if this holder may try to be promoted, and reserve a timeline for that.
 pub(super) fn may_be_promoted(context: &Context, draft: &mut Draft) -> bool {
     if has_room(context) {
         return true;
@@ -26,13 +27,13 @@ pub(super) fn may_be_promoted(context: &Context, draft: &mut Draft) -> bool {
     context.reached(since.plus(TRY), draft)
 }
 
-/// Why this member does not do its work, if it is for lack of room. A primary that serves has room in the segment of now.
+/// Why this member does not do its work, if it lacks room. A primary that serves still has room in its current segment.
 pub(super) fn fault(context: &Context) -> Option<String> {
     let volumes = in_words(&context.observed.full)?;
     (!context.serving()).then(|| format!("{volumes} is full"))
 }
 
-/// The member that reports this could be promoted, as far as its volumes go.
+/// True if the member with this report could be promoted, as far as its volumes are concerned.
 pub(super) fn could_be_promoted(report: &MemberReport) -> bool {
     report.full.is_empty()
 }
@@ -42,7 +43,7 @@ fn in_words(full: &BTreeSet<Volume>) -> Option<&'static str> {
         Volume::Data => "its data volume",
         Volume::Wal => "its WAL volume",
     };
-    // What ends PostgreSQL first.
+    // The volume that ends PostgreSQL first.
     full.last().map(volumes)
 }
 
@@ -75,12 +76,15 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_room_begins_no_promotion() {
+    fn a_member_without_room_begins_no_promotion() {
         for volume in [Volume::Data, Volume::Wal] {
             let mut observed = without_room(volume);
             let early = decided(&observed, TOOK + 10_000);
             assert_ne!(early.rule, "promote", "{volume:?}");
-            assert_eq!(decided(&observed, TOOK + TRY - 1).wake, Some(BootTime(TOOK + TRY)));
+            assert_eq!(
+                decided(&observed, TOOK + TRY.0 - 1).wake,
+                Some(BootTime(TOOK).plus(TRY))
+            );
             observed.full.clear();
             assert_eq!(
                 decided(&observed, TOOK + 10_000).rule,
@@ -90,25 +94,25 @@ mod tests {
         }
     }
 
-    /// What the file system says of its room may be wrong.
+    /// The file system's report of its free space may be wrong.
     #[test]
-    fn who_has_no_room_tries_a_promotion_all_the_same_after_two_minutes_and_each_two() {
+    fn a_holder_without_room_tries_a_promotion_every_two_minutes() {
         let mut observed = without_room(Volume::Wal);
-        assert_eq!(decided(&observed, TOOK + TRY).rule, "promote");
-        let failed = TOOK + TRY + 1_000;
+        assert_eq!(decided(&observed, TOOK + TRY.0).rule, "promote");
+        let failed = TOOK + TRY.0 + 1_000;
         (observed.tasks.start.ended, observed.tasks.start.failures) = (BootTime(failed), 1);
-        assert_ne!(decided(&observed, failed + TRY - 1).rule, "promote");
-        assert_eq!(decided(&observed, failed + TRY).rule, "promote");
+        assert_ne!(decided(&observed, failed + TRY.0 - 1).rule, "promote");
+        assert_eq!(decided(&observed, failed + TRY.0).rule, "promote");
     }
 
     #[test]
-    fn who_has_no_room_reserves_no_timeline_after_the_other() {
+    fn a_holder_without_room_does_not_reserve_one_timeline_after_another() {
         let mut observed = without_room(Volume::Wal);
         volume(&mut observed).promise.as_mut().unwrap().promoting = Some(Timeline(2));
         let failed = TOOK + 5_000;
         (observed.tasks.start.ended, observed.tasks.start.failures) = (BootTime(failed), 1);
         assert_ne!(decided(&observed, failed + 10_000).rule, "reserve-again");
-        assert_eq!(decided(&observed, failed + TRY).rule, "reserve-again");
+        assert_eq!(decided(&observed, failed + TRY.0).rule, "reserve-again");
         observed.full.clear();
         assert_eq!(decided(&observed, failed + 10_000).rule, "reserve-again");
     }

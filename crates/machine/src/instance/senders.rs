@@ -1,54 +1,46 @@
-//! Whose WAL senders a primary that stops as planned waits for.
+//! Which WAL senders a primary waits for when it stops as planned.
 //!
-//! PostgreSQL up to 18 ends cleanly only when every standby that streams has flushed all WAL, the record of the shutdown included,
-//! however long that takes (19 has `wal_sender_shutdown_timeout`): one slow standby would keep everybody from writing, and make
-//! the stop an unclean one. Who takes over needs that WAL; all others get it from there.
+//! PostgreSQL up to 18 ends cleanly only when every streaming standby has flushed all WAL, including the shutdown
+//! record, however long that takes (19 has `wal_sender_shutdown_timeout`). One slow standby would keep all clients from
+//! writing, and make the stop unclean. The successor needs that WAL; all others get it from the successor.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::context::Context;
+use super::facts::Context;
 use super::memo::Change;
-use super::shutdown::LAST;
-use super::{Action, Draft, Mode, Stop, Stopping, Verdict, handover};
+use super::stopping::{self, LAST};
+use super::{Action, Draft, Ended, Mode, Stop, Stopping, Verdict, handover};
 use crate::protocol::MemberId;
-use crate::timing::BootTime;
+use crate::units::Millis;
 
-/// For so long after the stop began standbys that keep up are waited for, in milliseconds: they need some for the last record, and
-/// the shutdown checkpoint before it follows another one.
-const KEEPS_UP: u64 = 1_000;
-/// Distance between signals to a WAL sender, in milliseconds. The first one may have it say goodbye on a connection that takes
-/// nothing more; the second one ends that.
-const AGAIN: u64 = 250;
+/// How long after the begin of the stop standbys that keep up are waited for. They need some time for the last record,
+/// and the shutdown checkpoint comes before it.
+const KEEPS_UP: Millis = Millis::seconds(1);
+/// Interval between signals to a WAL sender. After the first one it may still send a last message on a connection that
+/// accepts nothing more. The second one ends that.
+const AGAIN: Millis = Millis(250);
 
-/// Who needs all WAL of a primary that stops.
+/// Which members need all WAL of a primary that stops.
 pub(super) enum Needs {
-    /// Everybody: all are to stop, or who takes over is not known.
+    /// All: every instance stops, or the successor is not known.
     All,
-    /// The one that takes over.
+    /// The member that takes over.
     One(MemberId),
-    /// Nobody: this member goes on itself.
+    /// None: this member continues as primary.
     Nobody,
 }
 
 impl Needs {
-    /// The member in `pod` takes over.
+    /// What is needed if the member in `pod` takes over.
     pub(super) fn of(context: &Context, pod: Option<&String>) -> Self {
         let peer = pod.and_then(|pod| context.observed.peers.get(pod));
         peer.map_or(Self::All, |peer| Self::One(peer.report.member.clone()))
     }
 }
 
-/// WAL senders that were ended while a stop was under way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// Whose was not, since that one takes over. Nobody else does any more.
-    pub kept: Option<MemberId>,
-    /// When.
-    pub at: BootTime,
-}
-
-/// Ends the WAL senders that nobody needs, while a fast stop of a primary is under way: at once those of standbys that are far
-/// behind, soon those of all others but the successor's, and that one's before the stop becomes an unclean one.
+/// Ends WAL senders that are not needed during a fast stop of a primary: those of standbys that are far behind at once,
+/// those of the others soon. The successor's is ended only before the stop becomes unclean.
 pub(super) fn end(context: &Context, draft: &mut Draft, needs: &Needs) -> Option<Verdict> {
     let Some(Stopping {
         stop: Stop::Fast,
@@ -69,14 +61,17 @@ pub(super) fn end(context: &Context, draft: &mut Draft, needs: &Needs) -> Option
         Needs::One(member) => (Some(member.clone()), false),
         Needs::Nobody => (None, false),
     };
-    // Whose was ended has not all, and does not take over.
+    // A member whose WAL sender was ended lacks WAL, and does not take over.
     let kept = draft.memo.ended.as_ref().map_or(needed, |ended| ended.kept.clone());
     let (keep, because) = if context.reached(since.plus(LAST), draft) {
-        (BTreeSet::new(), "no standby has all WAL: none is waited for any more")
+        (
+            BTreeSet::new(),
+            "no standby has all WAL, and the stop waits for none any more",
+        )
     } else if all {
         return None;
     } else if context.reached(since.plus(KEEPS_UP), draft) {
-        let because = "standbys that do not take over are not waited for any more";
+        let because = "the stop no longer waits for standbys that do not take over";
         (kept.iter().cloned().collect(), because)
     } else {
         let keep: BTreeSet<_> = near(context)?.chain(kept.clone()).collect();
@@ -86,7 +81,7 @@ pub(super) fn end(context: &Context, draft: &mut Draft, needs: &Needs) -> Option
         }
         (
             keep,
-            "standbys that are far behind, and do not take over, are not waited for",
+            "the stop does not wait for standbys that are far behind and do not take over",
         )
     };
     draft.wake(context.now.plus(AGAIN));
@@ -94,12 +89,22 @@ pub(super) fn end(context: &Context, draft: &mut Draft, needs: &Needs) -> Option
     Verdict::noting(Action::EndSenders { keep }, because, [Change::EndsSenders(ended)])
 }
 
-/// Those that have flushed nearly all.
+/// The members that have flushed nearly all WAL.
 fn near<'a>(context: &'a Context) -> Option<impl Iterator<Item = MemberId> + use<'a>> {
     let written = context.position()?.lsn;
     let standbys = context.observed.postgres.standbys.iter();
-    let near = standbys.filter(move |(_, flushed)| written.0.saturating_sub(flushed.0) <= handover::LAG);
+    let near = standbys.filter(move |(_, flushed)| written.since(**flushed) <= handover::LAG);
     Some(near.map(|(member, _)| member.clone()))
+}
+
+/// As [`stopping::stop`]; a primary waits for its standbys as far as they are needed.
+pub(super) fn stop_primary(
+    context: &Context,
+    draft: &mut Draft,
+    needs: &Needs,
+    because: impl Into<Cow<'static, str>>,
+) -> Option<Verdict> {
+    stopping::stop(context, draft, because).or_else(|| end(context, draft, needs))
 }
 
 #[cfg(test)]

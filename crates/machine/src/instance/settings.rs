@@ -1,58 +1,47 @@
-//! Settings: taken up by a reload when the spec changes; by a restart in place when the operator permits it.
+//! Settings: reloaded when the spec changes; applied by a restart in place when the operator permits it.
 
-use super::context::{Context, Tenure};
-use super::lineage::{Lineage, lineage};
+use super::facts::following::{to_follow, to_start_with};
+use super::facts::lineage::{self, Lineage, lineage};
+use super::facts::{Context, Tenure};
 use super::memo::Change;
-use super::senders::Needs;
-use super::{Action, Draft, Memo, Mode, Rule, Verdict, checkpoint, shutdown, standby};
+use super::senders::{Needs, stop_primary};
+use super::{Action, Draft, Memo, Mode, OnBackoff, Rule, RuleKind, Verdict, checkpoint, stopping};
+use crate::units::Millis;
 
-/// Longest wait between failed tries, in milliseconds.
-const RETRY: u64 = 5_000;
-
-/// Hash of the settings to start with: the wanted ones, or the last good ones if PostgreSQL has refused those.
-pub(super) fn to_start_with(context: &Context) -> Option<String> {
-    let wanted = &context.cluster()?.settings;
-    let refused = context.observed.postgres.refused.as_ref();
-    let good = &context.observed.postgres.good_settings;
-    Some(
-        if refused.is_some_and(|refused| refused.settings == *wanted) {
-            good
-        } else {
-            wanted
-        }
-        .clone(),
-    )
-}
+/// Longest back-off between failed tries.
+const RETRY: Millis = Millis::seconds(5);
 
 pub(super) const CONFIGURE: Rule = Rule {
     name: "configure",
     family: "settings",
     what: "Writes the configuration and reloads it when settings or the address of the primary have changed.",
     protocol: &[6],
+    kind: RuleKind::Act,
     decide: configure,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Writes the configuration and reloads it, when the settings or the primary's address have changed, PostgreSQL goes by another one
-/// than was written, or limits that a standby has kept for its primary need not be so high any more.
+/// Applies in three cases: the settings or the primary's address have changed; PostgreSQL uses another address than was
+/// written; or limits that a standby has kept for its primary may be lowered.
 ///
-/// A PostgreSQL that is silent, or takes no sessions yet, is left alone. One that refuses its agent may do so by the very settings
-/// that are to be taken back: it reads the new ones.
+/// A PostgreSQL that does not respond, or accepts no sessions yet, is left alone. One that refuses its agent may do so
+/// because of the very settings that are being reverted: it reads the new ones.
 fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let mode = context.running()?;
     let configured = context.observed.postgres.configured.as_ref()?;
     let settings = to_start_with(context)?;
     let upstream = match (mode, context.tenure()) {
         (Mode::Primary, _) => None,
-        // Who cannot follow, or is not known to be able to, receives nothing, and nothing more from a former primary. A PostgreSQL that
-        // refuses its agent does not say where its WAL ends: it goes on with what it follows.
+        // A member that cannot follow, or is not known to be able to, receives nothing, and nothing more from a former
+        // primary. A PostgreSQL that refuses its agent does not report where its WAL ends, so its upstream stays.
         (Mode::Standby, Tenure::Other(holder)) if context.position().is_some() => {
-            standby::to_follow(context, holder).filter(|_| lineage(context) == Lineage::Follows)
+            to_follow(context, holder).filter(|_| lineage(context) == Lineage::Follows)
         }
-        // Nobody to follow, or nobody knows whom: what it follows now does no harm.
+        // There is no primary to follow, or it is unknown. The present upstream does no harm.
         (Mode::Standby, _) => configured.upstream.clone(),
     };
     let moved = configured.upstream != upstream;
-    // A promise takes away the credential, and empties `primary_conninfo` before that is known here.
+    // A promise revokes the credential and empties `primary_conninfo` before its end is known here.
     let promises = context.tasks().promise.running.is_some();
     let other = context
         .observed
@@ -77,14 +66,14 @@ fn configure(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     } else if configured.settings != settings {
         "the settings have changed"
     } else if lost {
-        "PostgreSQL does not go by the primary's address that was written"
+        "PostgreSQL does not use the primary's address that was written"
     } else {
         "the primary's limits have changed, to which some of this standby's were raised"
     };
     Verdict::new(Action::Configure { settings, upstream }, because)
 }
 
-/// PostgreSQL answers its agent, or refuses to.
+/// True if PostgreSQL answers its agent, or refuses it.
 fn is_reached(context: &Context) -> bool {
     let postgres = &context.observed.postgres;
     postgres.answer.is_some() || postgres.refusal.is_some()
@@ -95,10 +84,13 @@ pub(super) const RESTART: Rule = Rule {
     family: "settings",
     what: "Restarts PostgreSQL in place when settings need it and the operator permits it, once.",
     protocol: &[],
+    kind: RuleKind::Act,
     decide: restart,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// A restart for settings has brought what it was for. Should these settings need another one (after a promotion, say), it may be made.
+/// Forgets the settings of a restart once no restart is pending, so that the same settings may cause another one, for
+/// example after a promotion.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let answer = context.observed.postgres.answer.filter(|_| context.running().is_some());
     if answer.is_some_and(|answer| !answer.pending_restart) && memo.stopping.is_none() {
@@ -106,7 +98,7 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     }
 }
 
-/// Restarts PostgreSQL in place for settings that need it: with the operator's permit for exactly these, and once.
+/// With the operator's permit for exactly these settings, and once.
 fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     const BECAUSE: &str = "the operator permits the restart that the settings need";
     context.running()?;
@@ -125,16 +117,16 @@ fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     if draft.memo.restarted_for.as_ref() == Some(&permit.settings) {
-        // The stop may be under way: harder, if it takes too long.
+        // The stop may be under way: it is escalated if it takes too long.
         return draft
             .memo
             .stopping
-            .and_then(|_| shutdown::stop_primary(context, draft, &Needs::Nobody, BECAUSE));
+            .and_then(|_| stop_primary(context, draft, &Needs::Nobody, BECAUSE));
     }
     let idle = context.tasks().configure.running.is_none();
     let can_start_again = match context.tenure() {
         Tenure::Held { .. } => true,
-        Tenure::Other(_) => standby::fault(context).is_none(),
+        Tenure::Other(_) => lineage::fault(context).is_none(),
         Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Vacant | Tenure::Unknown => false,
     };
     if !pending || !idle || !can_start_again {
@@ -144,7 +136,7 @@ fn restart(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return checkpoint::make(context, "for a restart");
     }
     let change = Change::RestartsFor(permit.settings.clone());
-    shutdown::stop(context, draft, BECAUSE).map(|verdict| verdict.and(change))
+    stopping::stop(context, draft, BECAUSE).map(|verdict| verdict.and(change))
 }
 
 #[cfg(test)]

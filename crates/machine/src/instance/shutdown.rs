@@ -1,90 +1,41 @@
-//! Stopping on purpose: SIGTERM, the operator's intent to stop all instances, or the user's fence on this one. The primary
-//! hands its lease back with its last position; when all are to stop, standbys stop after it.
+//! Stopping on purpose: SIGTERM, the operator's intent to stop all instances, or the user's fence on this one. The
+//! primary releases the lease with its final position. When all instances stop, standbys stop after it.
 
-use std::borrow::Cow;
-
-use super::context::{Context, Tenure};
+use super::facts::{Context, Tenure};
 use super::memo::Change;
-use super::senders::{self, Needs};
-use super::{Action, Draft, Memo, Mode, Rule, Stop, Stopping, Verdict, checkpoint, handover, lease_rules};
+use super::senders::{Needs, stop_primary};
+use super::stopping::{may_release, why};
+use super::{Action, Draft, Mode, OnBackoff, Rule, RuleKind, Verdict, checkpoint, handover, lease_rules};
+use crate::units::Millis;
 
-/// How long a fast stop may take before SIGQUIT, in milliseconds. It waits for the shutdown checkpoint, and for standbys
-/// to receive it; 20 s of the container's grace are more than either needs, and leave time for the rest.
-const PATIENCE: u64 = 20_000;
-/// For so long of that anybody is waited for at all, in milliseconds: an end without the last record at a standby is a clean one.
-pub(super) const LAST: u64 = 15_000;
-/// How long SIGQUIT may take before SIGKILL, in milliseconds: the postmaster itself sends SIGKILL after 5 s.
-const QUIT_PATIENCE: u64 = 6_000;
-/// How long the agent tries to hand back its lease before it ends without, in milliseconds.
-const RELEASE_PATIENCE: u64 = 3_000;
-/// For so long an agent that has handed its lease back waits for somebody to take it, in milliseconds: as long as the others
-/// leave it to the chosen successor.
-const SUCCESSION: u64 = 2_000;
-/// For so long after that it stays, in milliseconds: `-rw` moves when the promotion begins, and the nodes' proxies take up to a
-/// second for it.
-const ROUTES: u64 = 1_100;
-/// For so long a primary whose container is asked to end serves on, if somebody can succeed it, in milliseconds. The nodes' proxies have
-/// just taken up that the pod ends (it leaves `-r`), and take up nothing else for a second (kube-proxy's `minSyncPeriod`): clients that
-/// are disconnected at once reach the successor no sooner than those that are now.
-const SERVES_ON: u64 = 400;
-/// For so long it does until a checkpoint has ended, in milliseconds: of the 60 s that a pod has, stopping may take 29 more.
-const CHECKPOINT: u64 = 5_000;
-
-/// Asks PostgreSQL to stop, harder when it takes too long. `None` while there is nothing to do but wait.
-pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<'static, str>>) -> Option<Verdict> {
-    let now = context.now;
-    let (stop, patience) = match draft.memo.stopping {
-        None => (Stop::Fast, PATIENCE),
-        Some(Stopping { stop, since }) => {
-            let (next, patience) = match stop {
-                Stop::Fast => (Stop::Immediate, PATIENCE),
-                Stop::Immediate | Stop::Kill => (Stop::Kill, QUIT_PATIENCE),
-            };
-            if now < since.plus(patience) {
-                draft.wake(since.plus(patience));
-                return None;
-            }
-            (next, QUIT_PATIENCE)
-        }
-    };
-    draft.wake(now.plus(patience));
-    let stopping = Stopping { stop, since: now };
-    Verdict::noting(Action::Stop(stop), because, [Change::Stops(stopping)])
-}
-
-/// PostgreSQL is stopping as planned, and has its time for that still.
-pub(super) fn is_stopping_fast(context: &Context, memo: &Memo) -> bool {
-    let fast = memo.stopping.filter(|stopping| stopping.stop == Stop::Fast);
-    fast.is_some_and(|stopping| context.now < stopping.since.plus(PATIENCE))
-}
-
-/// As [`stop`]; a primary waits for standbys as far as somebody needs it.
-pub(super) fn stop_primary(
-    context: &Context,
-    draft: &mut Draft,
-    needs: &Needs,
-    because: impl Into<Cow<'static, str>>,
-) -> Option<Verdict> {
-    stop(context, draft, because).or_else(|| senders::end(context, draft, needs))
-}
-
-/// The lease is to be handed back now: this instance stops on purpose, and nothing of PostgreSQL lives (invariant 6).
-pub(super) fn may_release(context: &Context, draft: &Draft) -> bool {
-    let ours = matches!(context.tenure(), Tenure::Held { .. } | Tenure::Lapsed);
-    let stops = why(context).is_some() || draft.memo.handing_over.is_some();
-    ours && stops && !context.alive()
-}
+/// How long the agent tries to release its lease before it ends without that.
+const RELEASE_PATIENCE: Millis = Millis::seconds(3);
+/// How long an agent that has released its lease waits for a successor to take it. That is as long as the others leave
+/// it to the chosen successor.
+const SUCCESSION: Millis = Millis::seconds(2);
+/// How long it stays after that: `-rw` moves when the promotion begins, and the nodes' proxies need up to a second for
+/// it.
+const ROUTES: Millis = Millis(1_100);
+/// How long a primary whose container is asked to end continues to serve if a successor exists. The nodes' proxies have
+/// just handled that the pod ends (it leaves `-r`), and handle nothing else for a second (kube-proxy's
+/// `minSyncPeriod`). Clients that are disconnected at once would reach the successor no sooner.
+const SERVES_ON: Millis = Millis(400);
+/// How long it continues to serve until a checkpoint has ended: of the 60 s that a pod has, the stop may take 29 s
+/// more.
+const CHECKPOINT: Millis = Millis::seconds(5);
 
 pub(super) const HAND_OVER: Rule = Rule {
     name: "hand-over",
     family: "shutdown",
     what: "Switchover: makes a checkpoint, stops PostgreSQL, and releases the lease to the wanted primary with the last position.",
     protocol: &[16],
+    kind: RuleKind::Act,
     decide: hand_over,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Hands the lease over to the member that is to have it (a switchover): stops first, so that what is measured is final,
-/// then releases with the position that the successor must have. If nobody takes it, this member takes it back.
+/// Hands the lease over to the requested member. PostgreSQL stops first, so that the measured position is final. Then
+/// the lease is released with the position that the successor must have. If no member takes it, this one takes it back.
 fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if let Some(successor) = &draft.memo.handing_over {
         return Some(hand_over_to(context, draft, successor));
@@ -109,38 +60,28 @@ fn hand_over_to(context: &Context, draft: &mut Draft, successor: &String) -> Ver
         let because = format!("the lease is handed over to {successor}");
         let needs = Needs::of(context, Some(successor));
         return stop_primary(context, draft, &needs, because)
-            .unwrap_or_else(|| wait("PostgreSQL is stopping, to hand over"));
+            .unwrap_or_else(|| wait("PostgreSQL is stopping, to hand the lease over"));
     }
     lease_rules::release(context, draft, Some(successor.clone()))
         .unwrap_or_else(|| wait("the lease is being handed over"))
 }
 
-/// Why this instance is to stop, if it is.
-fn why(context: &Context) -> Option<&'static str> {
-    if context.observed.terminating {
-        Some("the container is asked to end")
-    } else if context.stop_intended() {
-        Some("all instances are to stop")
-    } else if context.fenced() {
-        Some("spec.fenced names this instance")
-    } else {
-        None
-    }
-}
-
 pub(super) const SHUT_DOWN: Rule = Rule {
     name: "shut-down",
     family: "shutdown",
-    what: "Stops PostgreSQL when the container ends, or the operator or the user asks for it; a primary then releases the lease with its last position.",
+    what: "Stops PostgreSQL when the container ends or the operator or user asks; a primary then releases the lease with its last position.",
     protocol: &[16],
+    kind: RuleKind::Act,
     decide: shut_down,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Stops, releases, and ends (or, when all instances are to stop, stays idle; or goes on as a fenced one).
+/// Stops, releases, and ends. If all instances stop, the member stays idle instead; a fenced member continues as
+/// [`super::fenced`] says.
 fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let why = why(context)?;
     let terminating = context.observed.terminating;
-    // Elected, and not promoted: what it has is left to the others before it stops.
+    // Elected and not promoted: the lease is left to the others before PostgreSQL stops.
     let unpromoted = context.held().is_some() && context.final_position().is_some();
     let heir = || handover::heir(context).filter(|_| terminating && !context.stop_intended());
     if unpromoted && let Some(verdict) = lease_rules::release(context, draft, heir()) {
@@ -149,7 +90,7 @@ fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if context.alive() {
         let stays = !terminating && !context.fenced() && context.running() == Some(Mode::Standby);
         if stays && !may_standby_stop(context, draft) {
-            // Goes on as before, and still reports.
+            // It continues as before, and still reports.
             return None;
         }
         let heir = handover::heir(context).filter(|_| !context.stop_intended());
@@ -173,25 +114,25 @@ fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             .terminating_since
             .unwrap_or(context.now)
             .max(draft.memo.last_exit.unwrap_or_default());
-        let patience = since.plus(RELEASE_PATIENCE);
-        if !terminating || context.now < patience {
-            draft.wake(patience);
-            return Verdict::wait("the lease is being handed back");
+        let limit = since.plus(RELEASE_PATIENCE);
+        if !terminating || context.now < limit {
+            draft.wake(limit);
+            return Verdict::wait("the lease is being released");
         }
     }
     if terminating && is_succeeded(context, draft) {
         return Verdict::new(Action::Exit, why);
     }
     if terminating {
-        return Verdict::wait("clients are refused here, until they are led to the successor");
+        return Verdict::wait("clients are refused here until `-rw` leads to the successor");
     }
     if !context.stop_intended() {
         return None;
     }
-    Verdict::wait("all instances are to stop, and this one has")
+    Verdict::wait("all instances must stop, and this one has")
 }
 
-/// The stop is not to begin yet: until then everything goes on as before.
+/// True while the stop must not begin yet: until then everything continues as before.
 fn serves_on(context: &Context, draft: &mut Draft) -> bool {
     let since = draft.memo.terminating_since.filter(|_| draft.memo.stopping.is_none());
     let Some(since) = since.filter(|_| context.serving()) else {
@@ -201,8 +142,9 @@ fn serves_on(context: &Context, draft: &mut Draft) -> bool {
     !made || !context.reached(since.plus(SERVES_ON), draft)
 }
 
-/// Nobody is led here any more, or nobody is to succeed. With the container the pod's address goes: until the nodes' proxies know its
-/// successor's, clients that connect would wait for an answer, instead of being refused and trying again at once.
+/// True if `-rw` no longer leads here, or no successor is expected. The pod's address ends with the container. Until
+/// the nodes' proxies know the successor's, connecting clients would hang instead of being refused and retrying at
+/// once.
 fn is_succeeded(context: &Context, draft: &mut Draft) -> bool {
     let Some(left) = draft.memo.left else { return true };
     let taken = left.plus(SUCCESSION);
@@ -214,7 +156,7 @@ fn is_succeeded(context: &Context, draft: &mut Draft) -> bool {
     context.reached(at, draft)
 }
 
-/// Standbys stop after the primary, so that they have all that it wrote; or when it is not to be waited for.
+/// Standbys stop after the primary, so that they have all its WAL; or when the wait for it is over.
 fn may_standby_stop(context: &Context, draft: &mut Draft) -> bool {
     match context.tenure() {
         Tenure::Other(_) => context

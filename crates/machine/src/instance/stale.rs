@@ -1,28 +1,32 @@
-//! When the Lease is read directly, because its watch may be blind: a connection to an API server whose node is gone is silent, and kube
-//! notices that after a minute. Until then this member would follow nobody new, and an elected primary that needs it would not open.
+//! When the Lease is read directly. Its watch may have failed unnoticed: a connection to an API server whose node is
+//! gone is silent, and kube notices that after a minute. Until then this member would follow no new primary, and an
+//! elected primary that needs it would not open.
 //!
-//! Where all is well the holder's renewals come by the watch, and nothing is read. Where none come (the holder or the API server is
-//! gone, nobody holds the lease) readings are fewer than the renewals were.
+//! While all is well the watch delivers the holder's renewals, and nothing is read. While no renewals come (the holder
+//! or the API server is gone, the lease has no holder) there are fewer readings than there were renewals.
 
-use super::context::{Context, Tenure};
-use super::{Action, Draft, Rule, Verdict};
+use super::facts::{Context, Tenure};
+use super::{Action, Draft, OnBackoff, Rule, RuleKind, Verdict};
 use crate::protocol::{Epoch, LeaseRecord};
+use crate::units::Millis;
 
-/// Least distance between readings, in milliseconds.
-const READ: u64 = 1_000;
-/// Longest distance between readings while no news come, in milliseconds; it grows with the silence.
-const SELDOM: u64 = 5_000;
+/// Shortest interval between readings.
+const READ: Millis = Millis::seconds(1);
+/// Longest interval between readings without news; it grows with the silence.
+const SELDOM: Millis = Millis::seconds(5);
 
 pub(super) const READ_LEASE: Rule = Rule {
     name: "read-lease",
     family: "stale",
     what: "Reads the Lease directly when its watch has shown nothing new for too long.",
     protocol: &[],
+    kind: RuleKind::Act,
     decide: read_lease,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Reads the Lease when it has shown no sign of life for as long as makes a primary suspect, or when another member knows of a later
-/// epoch. The holder's own writes tell it what there is.
+/// Applies if the Lease has not changed for the time of suspicion, or if another member knows a later epoch. A holder
+/// learns the Lease from its own writes.
 fn read_lease(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record().filter(|record| record.epoch > Epoch(0))?;
     if !matches!(
@@ -40,9 +44,9 @@ fn read_lease(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let overtaken = epoch_heard_of(context, record) > record.epoch;
     let at = if overtaken { again } else { again.max(silent) };
     let because = if overtaken {
-        "another member knows of a later epoch: the watch may be blind, and the Lease is read"
+        "another member knows of a later epoch: the watch may have failed, and the Lease is read"
     } else {
-        "the Lease has shown no sign of life for long: the watch may be blind, and it is read"
+        "the Lease has shown no sign of life for long: the watch may have failed, and it is read"
     };
     if !context.reached(at, draft) {
         return None;
@@ -50,7 +54,7 @@ fn read_lease(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::new(Action::ReadLease, because)
 }
 
-/// The newest epoch that others have told of: the holder's, or the one below that of an election.
+/// The newest epoch that others know: the holder's, or the one below that of an election.
 fn epoch_heard_of(context: &Context, record: &LeaseRecord) -> Epoch {
     let observed = context.observed;
     let promised = observed.promises.values().map(|promised| promised.reply.promised);
@@ -69,7 +73,7 @@ mod tests {
     use crate::protocol::Release;
     use crate::timing::Timing;
 
-    /// It saw the Lease change last at 1 s.
+    /// `observed`, which last saw the Lease change at 1 s.
     fn seen(mut observed: Observed) -> Observed {
         observed.lease.changed = BootTime(1_000);
         observed.tasks.read.running = None;
@@ -80,7 +84,7 @@ mod tests {
         decide(observed, &settled(), BootTime(now)).rule == "read-lease"
     }
 
-    /// [`seen`], and a reading ended at that time.
+    /// [`seen`], with a reading that ended at that time.
     fn read_at(mut observed: Observed, ended: u64) -> Observed {
         observed.tasks.read.ended = BootTime(ended);
         observed
@@ -98,26 +102,29 @@ mod tests {
         assert!(reads(&seen(asking(2)), SILENT), "also in an election");
         let mut fast = seen(standby());
         cluster(&mut fast).timing = Timing::FAST;
-        assert!(reads(&fast, 1_000 + Timing::FAST.suspect()));
+        assert!(reads(&fast, 1_000 + Timing::FAST.suspect().0));
         let mut reading = seen(standby());
         reading.tasks.read.running = Some(Work::ReadLease);
         assert!(!reads(&reading, SILENT));
-        assert!(!reads(&seen(primary()), SILENT + 1_000), "the holder writes it");
+        assert!(
+            !reads(&seen(primary()), SILENT + 1_000),
+            "the holder learns it from its writes"
+        );
     }
 
     #[test]
-    fn readings_are_a_second_apart_and_ever_fewer() {
+    fn readings_are_a_second_apart_and_become_rarer() {
         let after = |ended: u64, distance: u64| {
             let observed = read_at(seen(asking(2)), ended);
             !reads(&observed, ended + distance - 1) && reads(&observed, ended + distance)
         };
-        assert!(after(SILENT, READ));
+        assert!(after(SILENT, READ.0));
         assert!(after(1_000 + 16_000, 2_000));
-        assert!(after(1_000_000, SELDOM));
+        assert!(after(1_000_000, SELDOM.0));
     }
 
     #[test]
-    fn whoever_hears_of_a_later_epoch_reads_at_once() {
+    fn a_member_that_hears_of_a_later_epoch_reads_at_once() {
         type Tells = fn(&mut Observed, u64);
         let changes: [(Tells, &str); 3] = [
             (|o, epoch| o.reply.as_mut().unwrap().epoch = Epoch(epoch), "the holder"),
@@ -132,12 +139,12 @@ mod tests {
             };
             assert!(!reads(&heard(1), 1_500), "{who}");
             assert!(reads(&heard(2), 1_500), "{who}");
-            assert!(!reads(&read_at(heard(2), 1_400), 1_400 + READ - 1), "{who}");
+            assert!(!reads(&read_at(heard(2), 1_400), 1_400 + READ.0 - 1), "{who}");
         }
     }
 
     #[test]
-    fn a_lease_that_was_never_held_is_not_read_and_one_that_nobody_holds_is() {
+    fn a_lease_without_a_holder_is_read_unless_it_was_never_held() {
         let mut observed = seen(standby());
         let member = other_holder().incarnation.member;
         record(&mut observed).holder = None;

@@ -1,45 +1,33 @@
-//! A standby that follows the holder, by all that its agent has done, and does not stream: its WAL receiver hangs, a reload was lost, its
-//! credential is gone. What it is, is not known here. It is configured again, after ever longer waits, and started again once.
+//! A standby that should stream from the holder, by all that its agent has done, and does not: its WAL receiver hangs,
+//! a reload was lost, or its credential is missing. The cause is not known here. The standby is configured again, after
+//! growing back-offs, and restarted once.
 
-use super::context::Context;
-use super::lineage::{Lineage, lineage};
+use super::facts::Context;
+use super::facts::following::{follows, is_admitted, is_heard, to_follow, to_start_with, upstream};
+use super::facts::lineage::{Lineage, lineage};
 use super::memo::Change;
-use super::{Action, Draft, Memo, Mode, Rule, Upstream, Verdict, rejoin, settings, shutdown, standby};
-use crate::protocol::Lsn;
+use super::{Action, Draft, Memo, Mode, OnBackoff, Rule, RuleKind, Stalled, Verdict, stopping};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
-/// For so long PostgreSQL is left to itself, in milliseconds. It tries again 50 ms after a failure, gives up a connection that nobody
-/// answers after 10 s (`tcp_user_timeout`: a WAL receiver ignores `connect_timeout`), and one that is silent after the time of suspicion; the WAL sender of before keeps its slot for 5 s, or 10 s if
-/// its connection takes nothing; and WAL that the primary has removed is known after 10 s ([`rejoin`]).
-const PATIENCE: u64 = 20_000;
-/// Each try that did not help doubles that, up to this.
-const LONGEST: u64 = 300_000;
-/// So many times it is configured again before it is started again: that takes it from its readers.
+/// How long PostgreSQL has to solve this by itself. It retries 50 ms after a failure. It gives up an unanswered
+/// connection after 10 s (`tcp_user_timeout`: a WAL receiver ignores `connect_timeout`), and a silent one after the
+/// time of suspicion. The old WAL sender keeps its slot for 5 s, or for 10 s if its connection accepts nothing. WAL
+/// that the primary has removed is known after 10 s ([`super::rejoin`]).
+const PATIENCE: Millis = Millis::seconds(20);
+/// Each unsuccessful try doubles that time, up to this.
+const LONGEST: Millis = Millis::minutes(5);
+/// How often it is configured again before it is restarted, because a restart disconnects its readers.
 const CONFIGURED: u32 = 2;
 
-/// A standby that is to stream, and does not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stalled {
-    /// Whom it follows.
-    pub upstream: Upstream,
-    /// What it has replayed.
-    pub replayed: Option<Lsn>,
-    /// Since when that is so, nothing else keeps it from streaming, and nothing was tried.
-    pub since: BootTime,
-    /// What was tried so far: so many times it was configured, or started.
-    pub tries: u32,
-    /// What was known of it then, in words.
-    pub said: String,
-}
-
-/// Since when it does not stream. What keeps it from that for a known reason begins the time anew; what was tried is forgotten when it
-/// streams, and when there is another to follow.
+/// Remembers since when it does not stream. A known reason not to stream restarts the count. The tries are forgotten
+/// when it streams, or when it has another primary to follow.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
-    let Some(primary) = standby::upstream(context) else {
+    let Some(primary) = upstream(context) else {
         pause(context, memo);
         return;
     };
-    let upstream = standby::to_follow(context, primary);
+    let upstream = to_follow(context, primary);
     memo.stalled = memo
         .stalled
         .take()
@@ -68,7 +56,7 @@ fn pause(context: &Context, memo: &mut Memo) {
     }
 }
 
-/// It streams, and hears the primary: a WAL receiver that stands still says that it streams for ever.
+/// True if it streams and hears the primary. A hung WAL receiver reports `streaming` for ever.
 fn streams(context: &Context) -> bool {
     context.observed.postgres.answer.is_some_and(|answer| {
         let hears = |heard: BootTime| context.now < heard.plus(PATIENCE);
@@ -76,11 +64,10 @@ fn streams(context: &Context) -> bool {
     })
 }
 
-/// The holder serves and says so to this member, which has its slot there, follows it, and has no other work.
+/// True if the holder serves and says so to this member, which has its slot there, follows it, and has no other work.
 fn is_to_stream(context: &Context, memo: &Memo) -> bool {
-    let follows = |holder: &crate::protocol::HolderRecord| {
-        holder.serving && standby::follows(context, holder) && !streams(context)
-    };
+    let follows =
+        |holder: &crate::protocol::HolderRecord| holder.serving && follows(context, holder) && !streams(context);
     let recovers = context
         .observed
         .postgres
@@ -90,13 +77,13 @@ fn is_to_stream(context: &Context, memo: &Memo) -> bool {
     let tasks = context.tasks();
     let idle = context.starting().is_none() && tasks.configure.running.is_none() && tasks.promise.running.is_none();
     let stops = context.stop_intended() || context.fenced() || context.observed.terminating || memo.stopping.is_some();
-    standby::upstream(context).is_some_and(follows)
+    upstream(context).is_some_and(follows)
         && context.running() == Some(Mode::Standby)
         && lineage(context) == Lineage::Follows
         && recovers
         && idle
-        && standby::is_admitted(context)
-        && rejoin::is_heard(context)
+        && is_admitted(context)
+        && is_heard(context)
         && !(gives_way || stops)
         && memo.misses_wal.is_none()
         && memo.suspected.is_none()
@@ -107,18 +94,20 @@ pub(super) const FOLLOW_AGAIN: Rule = Rule {
     family: "stalled",
     what: "Configures a standby again that should stream and does not; after two tries it is restarted.",
     protocol: &[],
+    kind: RuleKind::Act,
     decide: follow_again,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Configures it again, or starts it again: only while PostgreSQL itself waits for WAL. One that replays what it has opens no stream.
+/// Only while PostgreSQL itself waits for WAL: a standby that replays existing WAL opens no stream.
 fn follow_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    const BECAUSE: &str = "it follows the primary, and has not streamed for long";
+    const BECAUSE: &str = "it follows the primary, but has not streamed for long";
     let stalled = draft.memo.stalled.clone()?;
     if stalled.tries > CONFIGURED && draft.memo.stopping.is_some() && context.running() == Some(Mode::Standby) {
-        // The stop is under way: harder, if it takes too long.
-        return shutdown::stop(context, draft, BECAUSE);
+        // The stop is under way: it is escalated if it takes too long.
+        return stopping::stop(context, draft, BECAUSE);
     }
-    let wait = (PATIENCE << stalled.tries.min(8)).min(LONGEST);
+    let wait = PATIENCE.doubled(stalled.tries, LONGEST);
     let waits = context
         .observed
         .postgres
@@ -127,7 +116,7 @@ fn follow_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !context.reached(stalled.since.plus(wait), draft) || !waits {
         return None;
     }
-    let settings = settings::to_start_with(context)?;
+    let settings = to_start_with(context)?;
     let upstream = Some(stalled.upstream.clone());
     let starts = stalled.tries == CONFIGURED;
     let tried = Stalled {
@@ -137,7 +126,7 @@ fn follow_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         ..stalled
     };
     let verdict = match starts {
-        true => shutdown::stop(context, draft, BECAUSE),
+        true => stopping::stop(context, draft, BECAUSE),
         false => Verdict::new(Action::Configure { settings, upstream }, BECAUSE),
     };
     verdict.map(|verdict| verdict.and(Change::FollowsAgain(tried)))
@@ -152,17 +141,17 @@ fn said(context: &Context) -> String {
     }
 }
 
-/// It did not stream, something was tried, and it does not yet.
+/// The fault text of a standby that did not stream, was configured or restarted, and still does not.
 pub(super) fn fault(context: &Context, memo: &Memo) -> Option<String> {
     let stalled = memo.stalled.as_ref().filter(|stalled| stalled.tries > 0)?;
-    let primary = &standby::upstream(context)?.incarnation.pod;
+    let primary = &upstream(context)?.incarnation.pod;
     let tried = match stalled.tries > CONFIGURED {
         true => "configured and started again",
         false => "configured again",
     };
     Some(format!(
-        "it does not stream from {primary}, which serves and has a slot for it ({}); it was {tried}, and that goes on; PostgreSQL's log \
-         of this instance and of {primary} says why, and whoever ends that cause ends this",
+        "it does not stream from {primary}, which serves and has a slot for it ({}); it was {tried}, and is still without a stream; PostgreSQL's log \
+         of this instance and of {primary} says why: correct that cause",
         stalled.said
     ))
 }

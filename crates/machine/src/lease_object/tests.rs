@@ -2,7 +2,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
 use super::*;
+use crate::archive::Progress;
 use crate::protocol::{Incarnation, Lsn, MemberId, Timeline};
+use crate::units::Bytes;
 
 fn empty() -> Lease {
     let metadata = ObjectMeta {
@@ -31,7 +33,7 @@ fn content() -> LeaseContent {
             timeline: Some(Timeline(1)),
             serving: true,
         }),
-        duration: 10_000,
+        duration: Millis(10_000),
         epoch: Epoch(1),
         system_id: Some("74".to_owned()),
         release: Some(Release {
@@ -54,6 +56,17 @@ fn content() -> LeaseContent {
                 lsn: Lsn(5),
             },
         )]),
+        archive: Some(ArchiveRecord {
+            progress: Progress {
+                up_to: Some(Position {
+                    timeline: Timeline(3),
+                    lsn: Lsn(4),
+                }),
+                waiting: Bytes(1),
+            },
+            fault: Some("denied".to_owned()),
+            ..ArchiveRecord::default()
+        }),
     }
 }
 
@@ -66,7 +79,7 @@ fn reads_what_it_writes() {
     assert_eq!(record.positions, content.positions);
     assert_eq!(
         (record.epoch, record.duration, record.system_id),
-        (Epoch(1), 10_000, content.system_id)
+        (Epoch(1), Millis(10_000), content.system_id)
     );
     assert_eq!(record.renewal.as_deref(), Some("1970-01-01T00:00:00Z"));
 }
@@ -176,11 +189,12 @@ fn what_is_empty_stands_in_no_annotation() {
         history: Vec::new(),
         positions: BTreeMap::new(),
         lossy: None,
+        archive: None,
         ..content()
     };
     let written = write(&before, &nothing, MicroTime(Timestamp::UNIX_EPOCH));
     let has = |lease: &Lease, name| text(lease, name).is_some();
-    for name in [LEASE_RULE, LEASE_HISTORY, LEASE_POSITIONS, LEASE_LOSSY] {
+    for name in [LEASE_RULE, LEASE_HISTORY, LEASE_POSITIONS, LEASE_LOSSY, LEASE_ARCHIVE] {
         assert!(has(&before, name) && !has(&written, name), "{name}");
     }
     assert!(!has(&before, LEASE_MEMBERS) && has(&written, LEASE_TIMELINE));

@@ -1,17 +1,18 @@
 //! The operation machine, run by the operator: how far one `ClusteredDatabaseOperation` is. It does nothing to the cluster. The
-//! cluster machine reads which operation is asked for ([`request`]), and notes in its own status what came of it; this
-//! machine reads that note.
+//! cluster machine reads what is asked for ([`Request`]), and notes in its own status what came of it; this machine reads that note.
 
-use api::operation::{ClusteredDatabaseOperationSpec, OperationPhase, OperationStatus, refusal};
-use api::status::{RequestOutcome, SwitchoverRequest};
+use api::operation::{
+    Action as Asked, ClusteredDatabaseOperationSpec, OperationPhase, OperationStatus, Request, refusal,
+};
+use api::status::{NotedRequest, RequestOutcome};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::cluster::Known;
-use crate::reconcile::{Controller, Decided, Due, Effect, STATUS_SETTLES};
+use crate::reconcile::{Controller, Decided, Effect, OnBackoff, RuleKind, STATUS_SETTLES, StatusWrite};
 
 /// Where and what an operation is.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
+pub struct Wanted<'a, S = ClusteredDatabaseOperationSpec> {
     /// Its UID.
     pub uid: &'a str,
     /// `metadata.generation`.
@@ -19,7 +20,7 @@ pub struct Wanted<'a> {
     /// When it was made.
     pub created: DateTime<Utc>,
     /// Its spec.
-    pub spec: &'a ClusteredDatabaseOperationSpec,
+    pub spec: &'a S,
 }
 
 /// What is observed around it.
@@ -36,8 +37,10 @@ pub struct Observed {
 pub struct Cluster {
     /// It is being deleted.
     pub deleting: bool,
+    /// Why it takes up nothing now, if that is the user's doing.
+    pub idle: Option<&'static str>,
     /// The request that it has noted last, and what came of it.
-    pub request: Option<SwitchoverRequest>,
+    pub request: Option<NotedRequest>,
 }
 
 /// What a write is done to.
@@ -68,26 +71,27 @@ pub struct Decision {
 }
 
 /// One rule.
-pub struct Rule {
-    /// Its name, in logs, metrics and the documentation.
-    pub name: &'static str,
-    /// What it does.
-    pub what: &'static str,
-    /// Whether it applies, and if so, what to do.
-    pub propose: fn(&Facts<'_>) -> Option<Action>,
-}
+pub type Rule = crate::reconcile::Rule<fn(&Facts<'_>) -> Option<Action>>;
 
 /// All rules, the most important first. The last one always proposes something.
 pub const RULES: [Rule; 8] = [
     Rule {
         name: "ended",
+        family: "operation",
         what: "An operation that has ended stays as it is.",
-        propose: ended,
+        protocol: &[],
+        kind: RuleKind::Act,
+        on_backoff: OnBackoff::Hold,
+        decide: ended,
     },
     Rule {
         name: "invalid",
+        family: "operation",
         what: "An operation that breaks a rule fails.",
-        propose: |facts| {
+        protocol: &[],
+        kind: RuleKind::Act,
+        on_backoff: OnBackoff::Hold,
+        decide: |facts| {
             Some(Action::Enter(
                 OperationPhase::Failed,
                 refusal(facts.wanted.spec, None)?.to_owned(),
@@ -96,45 +100,72 @@ pub const RULES: [Rule; 8] = [
     },
     Rule {
         name: "outcome",
+        family: "operation",
         what: "What the cluster has noted as the outcome ends the operation.",
-        propose: outcome,
+        protocol: &[],
+        kind: RuleKind::Act,
+        on_backoff: OnBackoff::Hold,
+        decide: outcome,
     },
     Rule {
         name: "cancel",
+        family: "operation",
         what: "An operation that is taken back is cancelled as soon as the cluster does nothing for it.",
-        propose: cancel,
+        protocol: &[],
+        kind: RuleKind::Act,
+        on_backoff: OnBackoff::Hold,
+        decide: cancel,
     },
     Rule {
         name: "accept",
+        family: "operation",
         what: "A new operation is noted as pending before anything is done for it.",
-        propose: |facts| match facts.phase() {
+        protocol: &[],
+        kind: RuleKind::Act,
+        on_backoff: OnBackoff::Hold,
+        decide: |facts| match facts.phase() {
             None => Some(Action::Enter(OperationPhase::Pending, "accepted".to_owned())),
             Some(_) => None,
         },
     },
     Rule {
         name: "cluster",
+        family: "operation",
         what: "Without its cluster an operation waits 5 min, and fails then; one that has begun fails at once.",
-        propose: cluster,
+        protocol: &[],
+        kind: RuleKind::Act,
+        on_backoff: OnBackoff::Hold,
+        decide: cluster,
     },
     Rule {
         name: "turn",
+        family: "operation",
         what: "The operations of one cluster are done one after the other, the oldest first.",
-        propose: |facts| match &facts.observed.before {
+        protocol: &[],
+        kind: RuleKind::Explain,
+        on_backoff: OnBackoff::Hold,
+        decide: |facts| match &facts.observed.before {
             Known::Unknown => Some(facts.wait("the operations of the cluster to be read".to_owned())),
-            Known::Known(Some(before)) => Some(facts.wait(format!("operation {before} to end"))),
+            Known::Known(Some(before)) => Some(facts.wait(format!(
+                "operation {before} to end; to take that one back: {}",
+                cancel_command(before)
+            ))),
             Known::Known(None) => None,
         },
     },
     Rule {
         name: "run",
+        family: "operation",
         what: "An operation runs when the cluster has noted it.",
-        propose: run,
+        protocol: &[],
+        kind: RuleKind::Act,
+        on_backoff: OnBackoff::Hold,
+        decide: run,
     },
 ];
 
 /// A cluster is made together with its first operation, or by a slow hand.
-const PATIENCE: TimeDelta = TimeDelta::minutes(5);
+pub(crate) const WAIT_LIMIT: TimeDelta = TimeDelta::minutes(5);
 /// An operation is looked at again after this long, even if nothing happens.
 const RECHECK: TimeDelta = TimeDelta::minutes(2);
 
@@ -153,10 +184,10 @@ impl Facts<'_> {
     }
 
     /// The request of this operation that the cluster has noted.
-    fn noted(&self) -> Option<&SwitchoverRequest> {
-        let value = request(self.wanted.spec, self.wanted.uid)?;
+    fn noted(&self) -> Option<&NotedRequest> {
+        let request = Request::new(self.wanted.spec, self.wanted.uid)?;
         let cluster = self.observed.cluster.get()?.as_ref()?;
-        cluster.request.as_ref().filter(|noted| noted.value == value)
+        cluster.request.as_ref().filter(|noted| noted.request == request)
     }
 
     fn cluster_name(&self) -> &str {
@@ -168,12 +199,6 @@ impl Facts<'_> {
     }
 }
 
-/// What the cluster is asked by an operation: the instance, a slash, and the operation's UID. The cluster machine notes it with
-/// its outcome, so that each operation is done once.
-pub fn request(spec: &ClusteredDatabaseOperationSpec, uid: &str) -> Option<String> {
-    Some(format!("{}/{uid}", spec.switchover.as_ref()?.to))
-}
-
 /// Whether the cluster is to be asked for this: not before the operation is noted as pending, and not after it has ended or was
 /// taken back.
 pub fn is_open(spec: &ClusteredDatabaseOperationSpec, status: &OperationStatus) -> bool {
@@ -183,21 +208,26 @@ pub fn is_open(spec: &ClusteredDatabaseOperationSpec, status: &OperationStatus) 
 
 /// An operation that is open.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct Candidate<R = Request> {
     /// Its name.
     pub name: String,
     /// When it was made.
     pub created: DateTime<Utc>,
-    /// What it asks the cluster for ([`request`]).
-    pub request: String,
+    /// What it asks the cluster for. The cluster machine notes it with its outcome, so that each operation is done once.
+    pub request: R,
 }
 
 /// Of the open operations of a cluster the one that it is asked for: the one that it has begun, or else the oldest. `noted` is
 /// what the cluster has noted last.
-pub fn next(open: impl Iterator<Item = Candidate>, noted: Option<&SwitchoverRequest>) -> Option<Candidate> {
-    let begun =
-        |candidate: &Candidate| noted.is_some_and(|noted| noted.value == candidate.request && noted.outcome.is_none());
-    open.min_by_key(|candidate| (!begun(candidate), candidate.created, candidate.name.clone()))
+pub fn next(open: impl Iterator<Item = Candidate>, noted: Option<&NotedRequest>) -> Option<Candidate> {
+    first(open, |request| {
+        noted.is_some_and(|noted| noted.request == *request && noted.outcome.is_none())
+    })
+}
+
+/// The one that has begun, or else the oldest.
+pub(crate) fn first<R>(open: impl Iterator<Item = Candidate<R>>, begun: impl Fn(&R) -> bool) -> Option<Candidate<R>> {
+    open.min_by_key(|candidate| (!begun(&candidate.request), candidate.created, candidate.name.clone()))
 }
 
 fn ended(facts: &Facts<'_>) -> Option<Action> {
@@ -224,7 +254,26 @@ fn cancel(facts: &Facts<'_>) -> Option<Action> {
         Known::Known(_) if facts.noted().is_some() => {
             Some(facts.wait(format!("{} to take the request back", facts.cluster_name())))
         }
-        Known::Known(_) => Some(Action::Enter(OperationPhase::Cancelled, "taken back".to_owned())),
+        Known::Known(_) => Some(Action::Enter(OperationPhase::Cancelled, taken_back(facts).to_owned())),
+    }
+}
+
+/// What became of one that was taken back.
+fn taken_back(facts: &Facts<'_>) -> &'static str {
+    let begun = facts.phase() == Some(OperationPhase::Running);
+    match facts.wanted.spec.actions.only() {
+        Some(Asked::TakeImage(_) | Asked::Restart(_)) if begun => {
+            "taken back after it had begun: what it has changed already stays, and pods of the older template are replaced"
+        }
+        Some(
+            Asked::Switchover(_)
+            | Asked::TakeImage(_)
+            | Asked::Restart(_)
+            | Asked::AcceptLoss(_)
+            | Asked::DiscardQuarantined(_)
+            | Asked::RecreateLease(_),
+        )
+        | None => "taken back",
     }
 }
 
@@ -237,7 +286,7 @@ fn cluster(facts: &Facts<'_>) -> Option<Action> {
         Known::Known(Some(_)) => return None,
     };
     let begun = facts.phase() == Some(OperationPhase::Running);
-    if begun || facts.now >= facts.wanted.created + PATIENCE {
+    if begun || facts.now >= facts.wanted.created + WAIT_LIMIT {
         return Some(Action::Enter(OperationPhase::Failed, why));
     }
     Some(facts.wait(format!("ClusteredDatabase {name} to be made: {why}")))
@@ -247,9 +296,33 @@ fn run(facts: &Facts<'_>) -> Option<Action> {
     let (name, running) = (facts.cluster_name(), facts.phase() == Some(OperationPhase::Running));
     Some(match facts.noted() {
         Some(_) if !running => Action::Enter(OperationPhase::Running, format!("{name} has begun")),
-        Some(_) => facts.wait(format!("{name} to be done with it")),
-        None => facts.wait(format!("{name} to begin")),
+        Some(_) => facts.wait(ending(facts)),
+        None => {
+            let cluster = facts.observed.cluster.get().and_then(Option::as_ref);
+            let idle = cluster.and_then(|cluster| cluster.idle);
+            facts.wait(format!(
+                "{name} to begin{}",
+                idle.map_or(String::new(), |why| format!(": {why}"))
+            ))
+        }
     })
+}
+
+fn cancel_command(operation: &str) -> String {
+    format!("kubectl patch cdbop {operation} --type merge -p '{{\"spec\":{{\"cancel\":true}}}}'")
+}
+
+/// What ends an operation that has begun.
+fn ending(facts: &Facts<'_>) -> String {
+    let name = facts.cluster_name();
+    match facts.wanted.spec.actions.only() {
+        Some(Asked::Switchover(_)) | None => format!("{name} to be done with it"),
+        Some(Asked::TakeImage(_)) => format!("all instances of {name} to run it: kubectl cdb status {name}"),
+        Some(Asked::Restart(_)) => format!("all instances of {name} to have new pods: kubectl cdb status {name}"),
+        Some(Asked::DiscardQuarantined(discard)) => format!("{} to remove {}", discard.instance, discard.name),
+        Some(Asked::RecreateLease(_)) => format!("Lease {name} to be made again (an empty one has to be deleted)"),
+        Some(Asked::AcceptLoss(_)) => format!("the instances of {name} that are left to elect a primary"),
+    }
 }
 
 /// The machine of `ClusteredDatabaseOperation`.
@@ -271,15 +344,8 @@ impl Controller for Operation {
             stored,
             now,
         };
-        let proposed = RULES.iter().find_map(|rule| Some((rule.name, (rule.propose)(&facts)?)));
-        let (rule, action) = proposed.unwrap_or(("run", Action::Wait(None)));
-        let patience = wanted.created + PATIENCE;
-        let wake = now + RECHECK;
-        Decision {
-            action,
-            rule,
-            wake: if patience > now { wake.min(patience) } else { wake },
-        }
+        let proposed = RULES.iter().find_map(|rule| Some((rule.name, (rule.decide)(&facts)?)));
+        decision(proposed, wanted.created, now)
     }
 
     fn status(
@@ -290,34 +356,64 @@ impl Controller for Operation {
         (): &(),
         now: DateTime<Utc>,
     ) -> OperationStatus {
-        let mut next = stored.clone();
-        match &decision.action {
-            Action::Wait(None) => return next,
-            Action::Wait(Some(what)) => next.message = Some(format!("waiting for {what}")),
-            Action::Enter(phase, why) => {
-                (next.phase, next.message) = (Some(*phase), Some(why.clone()));
-                if *phase == OperationPhase::Running {
-                    next.start_time = Some(now);
-                }
-                if phase.is_final() {
-                    next.completion_time = Some(now);
-                }
-            }
-        }
-        next.observed_generation = Some(wanted.generation);
-        next
+        described(stored, decision, wanted.generation, now)
     }
 
-    fn due(stored: &OperationStatus, next: &OperationStatus, decision: &Decision) -> Due {
-        match decision.action {
-            Action::Enter(..) => Due::Now,
-            Action::Wait(_) if stored == next => Due::Never,
-            Action::Wait(_) => Due::Within(STATUS_SETTLES),
-        }
+    fn due(stored: &OperationStatus, next: &OperationStatus, decision: &Decision) -> StatusWrite {
+        due(stored == next, decision)
     }
 
     fn confirms(_observed: &Observed, _action: &Action) -> bool {
         false
+    }
+}
+
+/// The status after `decision`.
+pub(crate) fn described(
+    stored: &OperationStatus,
+    decision: &Decision,
+    generation: i64,
+    now: DateTime<Utc>,
+) -> OperationStatus {
+    let mut next = stored.clone();
+    match &decision.action {
+        Action::Wait(None) => return next,
+        Action::Wait(Some(what)) => next.message = Some(format!("waiting for {what}")),
+        Action::Enter(phase, why) => {
+            (next.phase, next.message) = (Some(*phase), Some(why.clone()));
+            if *phase == OperationPhase::Running {
+                next.start_time = Some(now);
+            }
+            if phase.is_final() {
+                next.completion_time = Some(now);
+            }
+        }
+    }
+    next.observed_generation = Some(generation);
+    next
+}
+
+/// When the status has to be written that belongs to `decision`.
+pub(crate) fn due(is_stored: bool, decision: &Decision) -> StatusWrite {
+    match decision.action {
+        Action::Enter(..) => StatusWrite::BeforeAction,
+        Action::Wait(_) if is_stored => StatusWrite::None,
+        Action::Wait(_) => StatusWrite::Debounced(STATUS_SETTLES),
+    }
+}
+
+/// A decision that is made again after a while, and when the cluster has been waited for long enough.
+pub(crate) fn decision(
+    proposed: Option<(&'static str, Action)>,
+    created: DateTime<Utc>,
+    now: DateTime<Utc>,
+) -> Decision {
+    let (rule, action) = proposed.unwrap_or(("run", Action::Wait(None)));
+    let (deadline, wake) = (created + WAIT_LIMIT, now + RECHECK);
+    Decision {
+        action,
+        rule,
+        wake: if deadline > now { wake.min(deadline) } else { wake },
     }
 }
 

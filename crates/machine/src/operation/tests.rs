@@ -1,16 +1,20 @@
-use api::operation::{ClusterReference, Switchover};
+use api::operation::{Action as Asked, Actions, ClusterReference, Switchover, TakeImage};
 use proptest::prelude::*;
 
 use super::*;
+
+fn action() -> Asked {
+    Asked::Switchover(Switchover {
+        to: "demo-1".to_owned(),
+    })
+}
 
 fn spec() -> ClusteredDatabaseOperationSpec {
     ClusteredDatabaseOperationSpec {
         cluster_ref: ClusterReference {
             name: "demo".to_owned(),
         },
-        switchover: Some(Switchover {
-            to: "demo-1".to_owned(),
-        }),
+        actions: action().into(),
         cancel: false,
     }
 }
@@ -19,15 +23,22 @@ fn now() -> DateTime<Utc> {
     "2027-01-01T00:00:00Z".parse().unwrap()
 }
 
-fn noted(value: &str, outcome: Option<RequestOutcome>) -> Option<Cluster> {
+fn asked(uid: &str) -> Request {
+    Request {
+        uid: uid.to_owned(),
+        action: action(),
+    }
+}
+
+fn noted(uid: &str, outcome: Option<RequestOutcome>) -> Option<Cluster> {
     Some(Cluster {
-        deleting: false,
-        request: Some(SwitchoverRequest {
-            value: value.to_owned(),
+        request: Some(NotedRequest {
+            request: asked(uid),
             since: now(),
             outcome,
             message: outcome.map(|outcome| format!("{outcome:?} it is")),
         }),
+        ..Cluster::default()
     })
 }
 
@@ -97,18 +108,23 @@ fn an_operation_is_pending_then_runs_and_ends_as_the_cluster_notes() {
     );
     let waits = "waiting for demo to begin".to_owned();
     assert_eq!(Case::new(Some(Pending)).found(), ("run", None, waits));
-    let begun = Case::new(Some(Pending)).cluster(noted("demo-1/u", None));
+    let begun = Case::new(Some(Pending)).cluster(noted("u", None));
     assert_eq!(begun.found().1, Some(Running));
     assert_eq!(begun.status().start_time, Some(now()));
     for (outcome, phase) in [(RequestOutcome::Done, Completed), (RequestOutcome::GivenUp, Failed)] {
         for before in [Pending, Running] {
-            let ended = Case::new(Some(before)).cluster(noted("demo-1/u", Some(outcome)));
+            let ended = Case::new(Some(before)).cluster(noted("u", Some(outcome)));
             let message = format!("{outcome:?} it is");
             assert_eq!(ended.found(), ("outcome", Some(phase), message));
             assert_eq!(ended.status().completion_time, Some(now()));
         }
     }
-    let another = Case::new(Some(Pending)).cluster(noted("demo-1/other", Some(RequestOutcome::Done)));
+    let idle = Case::new(Some(Pending)).cluster(Some(Cluster {
+        idle: Some("it is paused"),
+        ..Cluster::default()
+    }));
+    assert!(idle.found().2.ends_with("demo to begin: it is paused"));
+    let another = Case::new(Some(Pending)).cluster(noted("other", Some(RequestOutcome::Done)));
     assert_eq!(another.found().1, None, "what another operation came to");
 }
 
@@ -116,8 +132,9 @@ fn an_operation_is_pending_then_runs_and_ends_as_the_cluster_notes() {
 fn one_that_is_not_its_turn_waits_and_says_for_which() {
     let mut case = Case::new(Some(OperationPhase::Pending));
     case.observed.before = Known::Known(Some("first".to_owned()));
-    let message = "waiting for operation first to end".to_owned();
-    assert_eq!(case.found(), ("turn", None, message));
+    let message = "waiting for operation first to end; to take that one back: kubectl patch cdbop first --type merge -p \
+                   '{\"spec\":{\"cancel\":true}}'";
+    assert_eq!(case.found(), ("turn", None, message.to_owned()));
     case.observed.before = Known::Unknown;
     assert_eq!(case.found().0, "turn");
 }
@@ -129,12 +146,12 @@ fn without_its_cluster_it_waits_for_five_minutes_and_one_that_runs_fails_at_once
     assert_eq!(case.decide().wake, now() + RECHECK);
     case.age = TimeDelta::minutes(4);
     assert_eq!(case.decide().wake, now() + TimeDelta::minutes(1));
-    case.age = PATIENCE;
+    case.age = WAIT_LIMIT;
     let message = "there is no ClusteredDatabase demo".to_owned();
     assert_eq!(case.found(), ("cluster", Some(OperationPhase::Failed), message));
     let mut running = Case::new(Some(OperationPhase::Running)).cluster(Some(Cluster {
         deleting: true,
-        request: None,
+        ..Cluster::default()
     }));
     assert_eq!(running.found().1, Some(OperationPhase::Failed));
     running.observed.cluster = Known::Unknown;
@@ -143,13 +160,24 @@ fn without_its_cluster_it_waits_for_five_minutes_and_one_that_runs_fails_at_once
 
 #[test]
 fn one_that_is_taken_back_ends_when_the_cluster_does_nothing_for_it() {
-    let mut case = Case::new(Some(OperationPhase::Running)).cluster(noted("demo-1/u", None));
+    let mut case = Case::new(Some(OperationPhase::Running)).cluster(noted("u", None));
     case.spec.cancel = true;
     assert_eq!(case.found().1, None, "the cluster still has it");
     assert!(!is_open(&case.spec, &case.stored), "and is not asked for it any more");
     let idle = case.cluster(Some(Cluster::default()));
     assert_eq!(idle.found().1, Some(OperationPhase::Cancelled));
-    let mut done = Case::new(Some(OperationPhase::Running)).cluster(noted("demo-1/u", Some(RequestOutcome::Done)));
+    let mut rolls = Case::new(Some(OperationPhase::Running));
+    rolls.spec.cancel = true;
+    rolls.spec.actions = Asked::TakeImage(TakeImage {
+        image: "a:1".to_owned(),
+    })
+    .into();
+    assert!(
+        rolls.found().2.contains("what it has changed already stays"),
+        "{:?}",
+        rolls.found()
+    );
+    let mut done = Case::new(Some(OperationPhase::Running)).cluster(noted("u", Some(RequestOutcome::Done)));
     done.spec.cancel = true;
     assert_eq!(done.found().1, Some(OperationPhase::Completed), "it was too late");
 }
@@ -157,10 +185,10 @@ fn one_that_is_taken_back_ends_when_the_cluster_does_nothing_for_it() {
 #[test]
 fn one_that_breaks_a_rule_fails_with_its_message() {
     let mut case = Case::new(Some(OperationPhase::Pending));
-    case.spec.switchover = None;
+    case.spec.actions = Actions::default();
     let (rule, phase, message) = case.found();
     assert_eq!((rule, phase), ("invalid", Some(OperationPhase::Failed)));
-    assert!(message.contains("add switchover"), "{message}");
+    assert!(message.contains("one thing only"), "{message}");
     assert!(!is_open(&case.spec, &case.stored));
 }
 
@@ -169,12 +197,12 @@ fn the_oldest_comes_first_unless_another_has_begun() {
     let candidate = |name: &str, age| Candidate {
         name: name.to_owned(),
         created: now() - TimeDelta::seconds(age),
-        request: format!("demo-1/{name}"),
+        request: asked(name),
     };
     let all = || [candidate("b", 5), candidate("a", 5), candidate("new", 1)].into_iter();
-    let first = |noted: Option<SwitchoverRequest>| next(all(), noted.as_ref()).map(|first| first.name);
+    let first = |noted: Option<NotedRequest>| next(all(), noted.as_ref()).map(|first| first.name);
     assert_eq!(first(None).as_deref(), Some("a"));
-    let begun = |outcome| noted("demo-1/new", outcome).and_then(|cluster| cluster.request);
+    let begun = |outcome| noted("new", outcome).and_then(|cluster| cluster.request);
     assert_eq!(first(begun(None)).as_deref(), Some("new"), "what is under way goes on");
     assert_eq!(first(begun(Some(RequestOutcome::Done))).as_deref(), Some("a"));
     assert_eq!(next(std::iter::empty(), None), None);
@@ -191,11 +219,10 @@ fn cases() -> impl Strategy<Value = Case> {
         Just(Known::Known(None)),
         any::<bool>().prop_map(|deleting| Known::Known(Some(Cluster {
             deleting,
-            request: None
+            ..Cluster::default()
         }))),
-        (any::<bool>(), outcome).prop_map(|(ours, outcome)| {
-            Known::Known(noted(if ours { "demo-1/u" } else { "demo-1/other" }, outcome))
-        }),
+        (any::<bool>(), outcome)
+            .prop_map(|(ours, outcome)| { Known::Known(noted(if ours { "u" } else { "other" }, outcome)) }),
     ];
     let before = prop_oneof![
         Just(Known::Unknown),
@@ -208,7 +235,7 @@ fn cases() -> impl Strategy<Value = Case> {
             (case.observed.cluster, case.observed.before) = (cluster, before);
             (case.spec.cancel, case.age) = (cancel, TimeDelta::seconds(age));
             if !valid {
-                case.spec.switchover = None;
+                case.spec.actions = Actions::default();
             }
             case
         },

@@ -133,7 +133,7 @@ fn lease() -> LeaseRecord {
             serving: true,
         }),
         renewal: None,
-        duration: 10_000,
+        duration: Millis(10_000),
         epoch: Epoch(3),
         system_id: Some("74".to_owned()),
         release: None,
@@ -146,13 +146,14 @@ fn lease() -> LeaseRecord {
         }],
         members: BTreeMap::from([("orders-0".to_owned(), serde_json::from_value(report).unwrap())]),
         positions: BTreeMap::from([("orders-0".to_owned(), at(3, 100)), ("orders-1".to_owned(), at(3, 200))]),
+        archive: None,
     }
 }
 
 #[test]
 fn what_a_member_lacks_is_counted_from_where_the_last_holder_was() {
     let mut record = lease();
-    let lacks = |record: &LeaseRecord, timeline, lsn| record.lacks(at(timeline, lsn));
+    let lacks = |record: &LeaseRecord, timeline, lsn| record.lacks(at(timeline, lsn)).0;
     assert_eq!(lacks(&record, 3, 40), 60);
     assert_eq!((lacks(&record, 3, 100), lacks(&record, 3, 140)), (0, 0));
     assert_eq!(lacks(&record, 2, 30), 70);
@@ -199,30 +200,6 @@ fn a_lease_that_was_made_again_names_whose_wal_is_to_be_known() {
     assert_eq!(record.to_be_heard(), BTreeSet::from([&last, &other]));
     record.system_id = None;
     assert!(record.to_be_heard().is_empty(), "there are no data yet");
-}
-
-#[test]
-fn a_loss_is_accepted_of_one_resource_in_one_epoch() {
-    assert_eq!(accepted_loss("c0ffee/7", "c0ffee"), Some(Epoch(7)));
-    let stale = ["c0ffee", "c0ffee/", "c0ffee/x", "decade/7", "c0ffee7", "", "c0ffee/7 "];
-    for stale in stale
-        .into_iter()
-        .chain(["c0ffee/-1", "c0ffee/2147483648", "c0ffee/18446744073709551616"])
-    {
-        assert_eq!(accepted_loss(stale, "c0ffee"), None, "{stale}");
-    }
-}
-
-#[test]
-fn what_is_let_go_is_one_pods() {
-    assert_eq!(discarded("orders-1/2-0_3000060-1", "orders-1"), Some("2-0_3000060-1"));
-    for (annotation, pod) in [
-        ("orders-1/2", "orders-2"),
-        ("orders-11/2", "orders-1"),
-        ("orders-1", "orders-1"),
-    ] {
-        assert_eq!(discarded(annotation, pod), None, "{annotation}");
-    }
 }
 
 #[test]

@@ -15,13 +15,15 @@
 mod fault;
 mod object;
 mod pass;
+mod rule;
 
 use chrono::{DateTime, Utc};
 use std::time::Duration;
 
 pub use fault::{Fault, FaultKind, retry_at};
-pub use object::Exact;
+pub use object::ObjectVersion;
 pub use pass::{AFTER_FAILURE, Changed, MAX_STATUS_WRITES, MAX_STEPS, Next, Pass, SHORTEST_WAIT};
+pub use rule::{OnBackoff, Rule, RuleKind};
 
 /// The machine of one kind of resource. All functions are total, deterministic and without effect.
 pub trait Controller {
@@ -58,7 +60,7 @@ pub trait Controller {
     ) -> Self::Status;
 
     /// When `next` has to be written, given what is stored.
-    fn due(stored: &Self::Status, next: &Self::Status, decision: &Self::Decision) -> Due;
+    fn due(stored: &Self::Status, next: &Self::Status, decision: &Self::Decision) -> StatusWrite;
 
     /// Whether the executor must read once more, from the API server itself, what the decision for `action` relies on, before
     /// it carries it out: so it is for all that takes something away.
@@ -89,14 +91,14 @@ pub trait Effect {
 
 /// When a computed status has to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Due {
+pub enum StatusWrite {
     /// Before the decision's action.
-    Now,
+    BeforeAction,
     /// When it has been due for this long: only what people look at differs (counts, readiness, texts), and it may still
     /// be changing.
-    Within(Duration),
+    Debounced(Duration),
     /// It is as stored, or there is nowhere to write it.
-    Never,
+    None,
 }
 
 /// What only people look at is written when it has differed for this long: a creation passes through a dozen such

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::{Controller, Decided, Due, Effect, Fault, FaultKind, retry_at};
+use super::{Controller, Decided, Effect, Fault, FaultKind, StatusWrite, retry_at};
 
 /// How many decisions one look may have. A creation takes some thirty; more means that something turns in circles, and
 /// the rest waits a second so that this is slow and visible.
@@ -126,7 +126,7 @@ impl<T: Clone + Ord> Pass<T> {
         let action = decision.action();
         let writes = action.writes_status();
         let refused = self.rests(&C::Action::status(), now).filter(|_| !writes);
-        if let (Due::Now, Some(again)) = (due, refused) {
+        if let (StatusWrite::BeforeAction, Some(again)) = (due, refused) {
             // The action may rely on it.
             return self.sleep(again);
         }
@@ -156,15 +156,15 @@ impl<T: Clone + Ord> Pass<T> {
     }
 
     /// Whether the status has to be written now.
-    fn is_due(&mut self, due: Due, now: DateTime<Utc>) -> bool {
+    fn is_due(&mut self, due: StatusWrite, now: DateTime<Utc>) -> bool {
         let may = self.status_writes < MAX_STATUS_WRITES;
         match due {
-            Due::Now => may,
-            Due::Within(time) => {
+            StatusWrite::BeforeAction => may,
+            StatusWrite::Debounced(time) => {
                 let since = *self.status_due_since.get_or_insert(now);
                 may && (now - since).to_std().unwrap_or_default() >= time
             }
-            Due::Never => {
+            StatusWrite::None => {
                 self.status_due_since = None;
                 false
             }

@@ -1,10 +1,10 @@
-//! The spec changes: template, settings, number of instances.
+//! Changes of the spec: template, settings, number of instances.
 
 use api::Phase;
-use api::spec::{PrimaryUpdates, VolumeFate};
+use api::spec::{PrimaryUpdatePolicy, VolumeFate};
 use chrono::TimeDelta;
 use machine::cluster::Step;
-use machine::cluster::testing::{Crash, World};
+use machine::cluster::model::{Crash, World};
 
 use crate::{assert_rests, assert_stays, drift, order, ready};
 
@@ -29,7 +29,7 @@ fn a_new_template_replaces_standbys_from_the_highest_and_the_primary_last() {
     assert_eq!(
         world.primaries,
         ["demo-0", "demo-1"],
-        "one switchover, to one that is up to date"
+        "one switchover, to an updated instance"
     );
     assert_eq!(replaced.len(), 3);
     assert_eq!(world.initdbs, 1);
@@ -40,7 +40,7 @@ fn volumes_that_grow_only_when_they_are_mounted_get_new_pods_once_wherever_the_o
     for write in 1..16 {
         let mut world = ready(3).crashing(Crash::After(write));
         world.grows_unmounted = true;
-        world.scene.data_bytes *= 2;
+        world.scene.data_bytes.0 *= 2;
         world.scene.generation += 1;
         assert!(world.settle(), "{write}: {:#?}", world.scene.decide());
         assert_rests(&world);
@@ -66,7 +66,7 @@ fn agents_whose_service_account_was_made_again_are_replaced_wherever_the_operato
 }
 
 #[test]
-fn agents_whose_service_account_was_made_again_serve_on_while_a_new_pod_cannot_run() {
+fn agents_whose_service_account_was_made_again_keep_serving_while_a_new_pod_cannot_run() {
     let mut world = ready(3);
     world.broken.insert("r1".to_owned());
     world.void_tokens();
@@ -94,7 +94,7 @@ fn an_image_that_does_not_run_costs_one_standby_and_a_revert_heals() {
     });
     assert!(failed, "{:#?}", world.scene.decide());
     let serving = world.scene.pods().iter().filter(|pod| pod.ready).count();
-    assert_eq!(serving, 2, "one pod is sacrificed at most");
+    assert_eq!(serving, 2, "at most one pod is lost");
     world.scene.revision = "r1".to_owned();
     drift(&mut world);
     assert!(world.settle(), "{:#?}", world.scene.decide());
@@ -184,10 +184,10 @@ fn three_to_five_to_three_leaves_what_the_policy_says() {
         let mut world = ready(3);
         world
             .scene
-            .edit(|spec| (spec.replicas, spec.volume_policy.on_scale_down) = (5, fate));
+            .edit(|spec| (spec.replicas, spec.storage.retention_policy.when_scaled) = (5, fate));
         assert!(world.settle());
         assert_eq!(world.scene.stored.ready, "5/5");
-        world.scene.edit(|spec| spec.replicas = 3);
+        world.scene.scale(3);
         assert!(world.settle(), "{:#?}", world.scene.decide());
         assert_rests(&world);
         assert_eq!(world.scene.claims_mut().len(), left);
@@ -211,7 +211,7 @@ fn a_scale_down_moves_the_primary_first() {
             least = pods;
             assert!(
                 lease.rule.names.len() <= 2,
-                "members leave the rule before they go: {:?}",
+                "members leave the rule before they are removed: {:?}",
                 lease.rule
             );
         }
@@ -236,7 +236,7 @@ fn a_supervised_change_waits_for_its_user() {
         let mut world = ready(3);
         world
             .scene
-            .edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised);
+            .edit(|spec| spec.primary.update_policy = PrimaryUpdatePolicy::Supervised);
         world.scene.revision = "r2".to_owned();
         drift(&mut world);
         let before = world.scene.pod_mut(0).uid.clone();
@@ -245,9 +245,9 @@ fn a_supervised_change_waits_for_its_user() {
         if automatic {
             world
                 .scene
-                .edit(|spec| spec.primary.updates = PrimaryUpdates::Automatic);
+                .edit(|spec| spec.primary.update_policy = PrimaryUpdatePolicy::Automatic);
         } else {
-            world.scene.switchover = Some("demo-2/1".to_owned());
+            world.scene.ask_switchover("demo-2", "1");
         }
         assert!(world.settle(), "{:#?}", world.scene.decide());
         assert_rests(&world);
@@ -255,13 +255,13 @@ fn a_supervised_change_waits_for_its_user() {
     }
     let mut world = ready(3);
     world.scene.edit(|spec| {
-        spec.primary.updates = PrimaryUpdates::Supervised;
+        spec.primary.update_policy = PrimaryUpdatePolicy::Supervised;
         spec.postgres
             .parameters
             .insert("shared_buffers".to_owned(), "1GB".to_owned());
     });
     waits(&mut world);
-    world.scene.switchover = Some("demo-1/1".to_owned());
+    world.scene.ask_switchover("demo-1", "1");
     let asked_again = world.run_until(TimeDelta::minutes(10), |_, decision| decision.phase == Phase::Ready);
     assert!(asked_again, "{:#?}", world.scene.decide());
 }

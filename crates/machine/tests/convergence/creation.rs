@@ -1,17 +1,17 @@
-//! A database is made.
+//! The creation of a database.
 
 use api::Phase;
 use chrono::TimeDelta;
-use machine::cluster::testing::{Crash, World};
+use machine::cluster::model::{Crash, World};
 
 use crate::{assert_rests, drift, timeless};
 
-/// The operator's writes for a database of three, events included: what the measured goal allows.
+/// The operator's writes for a database of three, including events: what the measured goal allows.
 const CREATION_BUDGET: usize = 25;
 
 #[test]
 fn a_creation_keeps_to_its_budget() {
-    // However long pods and agents take for each of their moves: nothing, a second, or ten.
+    // For each duration of the steps of pods and agents: nothing, a second, or ten.
     for (replicas, pace) in [(1, 1), (1, 100), (2, 10), (3, 1), (3, 10), (3, 100)] {
         let mut world = World::new(replicas);
         world.pace = pace;

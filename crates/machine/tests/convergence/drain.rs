@@ -6,7 +6,7 @@ use chrono::TimeDelta;
 use crate::{assert_rests, assert_stays, ready};
 
 #[test]
-fn each_node_can_be_drained_without_anybodys_help() {
+fn each_node_can_be_drained_without_help() {
     for replicas in [1, 2, 3, 5] {
         let mut world = ready(replicas);
         for node in (0..replicas).chain([0]) {
@@ -48,7 +48,7 @@ fn a_primary_is_not_evicted_before_it_has_moved() {
 }
 
 #[test]
-fn where_all_nodes_are_cordoned_nothing_moves() {
+fn if_all_nodes_are_cordoned_nothing_moves() {
     let mut world = ready(3);
     for node in 0..3 {
         world.scene.cordon(node, true);

@@ -1,10 +1,11 @@
-//! A database goes, or something of it does.
+//! The loss or the deletion of a database, or of one of its objects.
 
+use api::operation::{Action, RecreateLease};
 use api::spec::VolumeFate;
 use api::{ClusteredDatabaseStatus, Phase};
 use chrono::TimeDelta;
-use machine::cluster::testing::{Crash, World};
-use machine::cluster::{ChildKind, ChildState, Known};
+use machine::cluster::model::{Crash, World};
+use machine::cluster::{Known, OwnedObject, OwnedState};
 use machine::protocol::{Epoch, LeaseRecord};
 
 use crate::{assert_rests, ready, timeless};
@@ -15,7 +16,7 @@ fn an_operator_that_dies_during_a_deletion_goes_on_with_it() {
         let mut world = ready(3).crashing(crash);
         world
             .scene
-            .edit(|spec| spec.volume_policy.on_delete = VolumeFate::Delete);
+            .edit(|spec| spec.storage.retention_policy.when_deleted = VolumeFate::Delete);
         world.scene.deleting = true;
         assert!(
             world.run_until(TimeDelta::minutes(10), |_, _| false),
@@ -38,7 +39,7 @@ fn an_operator_that_dies_during_a_deletion_goes_on_with_it() {
 }
 
 #[test]
-fn a_deletion_in_any_state_ends_and_keeps_what_is_to_be_kept() {
+fn a_deletion_in_any_state_ends_and_keeps_what_must_be_kept() {
     let mut reference = World::new(3);
     assert!(reference.settle());
     for write in 0..reference.writes.len() {
@@ -58,7 +59,7 @@ fn a_deletion_in_any_state_ends_and_keeps_what_is_to_be_kept() {
         for claim in claims {
             assert!(
                 world.scene.claims_mut().contains(&claim),
-                "{} was to be kept",
+                "{} had to be kept",
                 claim.name
             );
         }
@@ -69,7 +70,7 @@ fn a_deletion_in_any_state_ends_and_keeps_what_is_to_be_kept() {
 fn a_deleted_stateful_set_comes_back_without_touching_a_pod() {
     let mut world = ready(3);
     let pods = world.scene.pods().to_vec();
-    world.scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+    world.scene.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
     world.scene.observed.stateful_set = None;
     assert_eq!(world.scene.decide().phase, Phase::Updating);
     assert!(world.settle());
@@ -78,7 +79,7 @@ fn a_deleted_stateful_set_comes_back_without_touching_a_pod() {
 }
 
 #[test]
-fn a_lost_volume_of_a_standby_is_cloned_anew() {
+fn a_lost_volume_of_a_standby_is_cloned_again() {
     let mut world = ready(3);
     let before = world.scene.stored.members["demo-2"].clone();
     world.scene.claims_mut().retain(|claim| claim.ordinal != 2);
@@ -93,18 +94,18 @@ fn a_lost_volume_of_a_standby_is_cloned_anew() {
 }
 
 #[test]
-fn a_lost_lease_comes_back_only_on_the_users_word_and_only_for_the_last_primary() {
+fn a_lost_lease_comes_back_only_by_the_users_order_and_only_for_the_last_primary() {
     let mut world = ready(3);
     world.lose_primary();
     assert!(world.settle());
-    world.scene.set_child(ChildKind::Lease, ChildState::Missing);
+    world.scene.set_child(OwnedObject::Lease, OwnedState::Missing);
     world.scene.observed.lease = Known::Known(None);
     world.scene.pod_mut(1).ready = false;
     assert!(!world.settle());
     assert_eq!(world.scene.stored.phase, Some(Phase::Failed));
-    world.scene.recreate_lease = Some("somebody else's".to_owned());
+    world.scene.ask_switchover("demo-1", "another");
     assert!(!world.settle());
-    world.scene.recreate_lease = Some(world.uid().to_owned());
+    world.scene.ask(Action::RecreateLease(RecreateLease {}));
     assert!(world.settle(), "{:#?}", world.scene.decide());
     assert_rests(&world);
     assert_eq!(
@@ -114,11 +115,11 @@ fn a_lost_lease_comes_back_only_on_the_users_word_and_only_for_the_last_primary(
 }
 
 #[test]
-fn a_lost_lease_is_made_empty_for_a_primary_that_serves_and_is_written_by_nobody_else() {
+fn a_lost_lease_is_made_empty_for_a_serving_primary_and_only_that_one_writes_it() {
     let mut world = ready(3);
     let before = world.scene.lease_mut().expect("a Lease").clone();
     let epoch = world.scene.stored.epoch;
-    world.scene.set_child(ChildKind::Lease, ChildState::Missing);
+    world.scene.set_child(OwnedObject::Lease, OwnedState::Missing);
     world.scene.observed.lease = Known::Known(None);
     assert!(!world.settle(), "its holder is waited for");
     let empty = world.scene.lease_mut().expect("an empty Lease");
@@ -146,7 +147,11 @@ fn a_wiped_status_comes_back() {
     assert!(world.settle(), "{:#?}", world.scene.decide());
     assert_eq!(world.initdbs, 1);
     let mut after = timeless(&world.scene.stored);
-    assert_eq!(after.intent.bootstrap.take(), None, "nobody may make a second database");
+    assert_eq!(
+        after.intent.bootstrap.take(),
+        None,
+        "no instance may make a second database"
+    );
     for (pod, member) in &mut after.members {
         // The certificate is signed again.
         member.certificate.clone_from(&before.members[pod].certificate);

@@ -1,4 +1,4 @@
-//! In an abstract cluster that carries decisions out, a database becomes ready, changes and goes, and wherever the
+//! In an abstract cluster that carries out decisions, a database becomes ready, changes and is deleted. Wherever the
 //! operator dies on the way, the end is the same.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
@@ -15,8 +15,8 @@ mod walks;
 use api::status::MemberRole;
 use api::{ClusteredDatabaseStatus, Phase};
 use chrono::TimeDelta;
-use machine::cluster::testing::World;
-use machine::cluster::{Action, ChildKind, ChildState};
+use machine::cluster::model::World;
+use machine::cluster::{Action, OwnedObject, OwnedState};
 
 fn ready(replicas: u32) -> World {
     let mut world = World::new(replicas);
@@ -36,7 +36,7 @@ fn timeless(status: &ClusteredDatabaseStatus) -> ClusteredDatabaseStatus {
     status
 }
 
-/// Nothing is left to do or to write.
+/// True if nothing is left to do or to write.
 fn assert_rests(world: &World) {
     let decision = world.scene.decide();
     assert!(
@@ -47,19 +47,19 @@ fn assert_rests(world: &World) {
     assert_eq!(world.scene.status(&decision), world.scene.stored);
 }
 
-/// The template changes: the operator's comparison finds the StatefulSet drifted.
+/// Changes the template: the operator's comparison finds the StatefulSet drifted.
 fn drift(world: &mut World) {
-    let set = ChildState::Drifted {
+    let set = OwnedState::Drifted {
         uid: "uid-StatefulSet".to_owned(),
         resource_version: "1".to_owned(),
         what: "spec.template".to_owned(),
         immutable: false,
     };
     world.scene.generation += 1;
-    world.scene.set_child(ChildKind::StatefulSet, set);
+    world.scene.set_child(OwnedObject::StatefulSet, set);
 }
 
-/// The spec asks for other cpu and memory.
+/// Changes CPU and memory in the spec.
 fn resized(world: &mut World, resources: &str) {
     world.scene.revision = format!("r1+{resources}");
     drift(world);
@@ -74,7 +74,7 @@ fn order<'a>(world: &'a World, action: &str) -> Vec<&'a str> {
     writes.filter_map(|write| write.split('"').nth(1)).collect()
 }
 
-/// The labels follow the Lease, and so do the roles in the status.
+/// Checks that the labels, and the roles in the status, follow the Lease.
 fn assert_roles(world: &World, primary: &str) {
     for pod in world.scene.pods() {
         let role = if pod.name == primary { "primary" } else { "replica" };
@@ -84,7 +84,7 @@ fn assert_roles(world: &World, primary: &str) {
     }
 }
 
-/// Nothing moves any more, for five minutes.
+/// Checks that nothing moves any more, for five minutes.
 fn assert_stays(world: &mut World) {
     let primaries = world.primaries.clone();
     world.run_until(TimeDelta::minutes(5), |_, _| false);

@@ -1,10 +1,10 @@
-//! Another instance becomes primary, by a failure or by a wish.
+//! Another instance becomes primary, by a failure or by a request.
 
 use api::Phase;
 use api::status::RequestOutcome;
 use chrono::TimeDelta;
 use machine::cluster::Step;
-use machine::cluster::testing::{Crash, World};
+use machine::cluster::model::{Crash, World};
 
 use crate::{assert_rests, assert_roles, assert_stays, drift, ready};
 
@@ -69,7 +69,7 @@ fn agents_that_fail_over_at_any_time_change_no_outcome() {
 }
 
 #[test]
-fn a_rollout_goes_on_whoever_becomes_primary_on_the_way() {
+fn a_rollout_continues_whichever_instance_becomes_primary() {
     let rollout = || {
         let mut world = ready(3);
         world.scene.revision = "r2".to_owned();
@@ -135,7 +135,7 @@ fn agents_that_do_not_hand_over_are_asked_again_and_nothing_is_taken_down() {
             .is_some_and(|memo| memo.attempts >= 3)
     });
     assert!(tried, "{:#?}", world.scene.decide());
-    assert_eq!(world.scene.pod_mut(0).uid, before, "the primary serves on");
+    assert_eq!(world.scene.pod_mut(0).uid, before, "the primary keeps serving");
     assert_eq!(world.primaries, ["demo-0"]);
     assert!(world.writes.len() < 60, "{} writes", world.writes.len());
     world.stubborn = false;
@@ -152,7 +152,7 @@ fn a_request_is_carried_out_once_wherever_the_operator_dies() {
     let request = |crash: Crash| {
         let mut world = ready(3);
         world.primaries.clear();
-        world.scene.switchover = Some("demo-2/1".to_owned());
+        world.scene.ask_switchover("demo-2", "1");
         let mut world = world.crashing(crash);
         assert!(world.settle(), "{crash:?}: {:#?}", world.scene.decide());
         assert_rests(&world);

@@ -1,8 +1,8 @@
-//! Cpu and memory change, in place where that can be.
+//! Changes of CPU and memory, in place if that is possible.
 
 use chrono::TimeDelta;
-use machine::cluster::testing::{Crash, Resizes};
-use machine::cluster::{Action, Due, StatusChange};
+use machine::cluster::model::{Crash, Resizes};
+use machine::cluster::{Action, StatusChange, StatusWrite};
 
 use crate::{assert_rests, drift, order, ready, resized, uids};
 
@@ -21,7 +21,7 @@ fn cpu_and_memory_are_changed_in_place_the_primary_last() {
     }
 }
 
-/// Changes cpu and memory together with a parameter that needs a restart; what was done, in order.
+/// Changes CPU and memory together with a parameter that needs a restart; returns what was done, in order.
 fn resized_with_settings(from: &str, to: &str) -> Vec<String> {
     let mut world = ready(3);
     resized(&mut world, from);
@@ -45,7 +45,7 @@ fn resized_with_settings(from: &str, to: &str) -> Vec<String> {
             _ => {}
         }
         let resting = matches!(&decision.action, Action::Wait(waiting) if waiting.resting);
-        resting && world.scene.due(decision) == Due::Never
+        resting && world.scene.due(decision) == StatusWrite::None
     });
     assert!(settled, "{:#?}", world.scene.decide());
     assert_rests(&world);
@@ -66,7 +66,7 @@ fn less_memory_comes_after_the_restart_that_its_settings_need_and_more_before() 
 }
 
 #[test]
-fn where_less_memory_is_refused_one_pod_at_most_restarts_before_it_is_replaced() {
+fn if_less_memory_is_refused_at_most_one_pod_restarts_before_it_is_replaced() {
     let mut world = ready(3);
     resized(&mut world, "b");
     assert!(world.settle(), "{:#?}", world.scene.decide());
@@ -87,7 +87,7 @@ fn where_less_memory_is_refused_one_pod_at_most_restarts_before_it_is_replaced()
             }));
         }
         let resting = matches!(&decision.action, Action::Wait(waiting) if waiting.resting);
-        resting && world.scene.due(decision) == Due::Never
+        resting && world.scene.due(decision) == StatusWrite::None
     });
     assert!(settled, "{:#?}", world.scene.decide());
     assert_rests(&world);
@@ -96,7 +96,7 @@ fn where_less_memory_is_refused_one_pod_at_most_restarts_before_it_is_replaced()
 }
 
 #[test]
-fn what_cannot_be_resized_is_replaced_with_one_switchover() {
+fn pods_that_cannot_be_resized_are_replaced_with_one_switchover() {
     let hopeless = [
         Resizes::Refused,
         Resizes::Infeasible,

@@ -1,8 +1,8 @@
 //! A WAL volume is added to a running database.
 
 use chrono::TimeDelta;
-use machine::cluster::testing::{Crash, World};
-use machine::cluster::{ChildKind, ChildState, Volume, WalVolumes};
+use machine::cluster::model::{Crash, World};
+use machine::cluster::{OwnedObject, OwnedState, Volume, WalVolumes};
 
 use crate::{assert_rests, drift, order, ready, uids};
 
@@ -69,10 +69,12 @@ fn volumes_that_cannot_be_had_cost_no_member() {
     });
     assert!(!fell, "{:?}", world.writes);
     let waiting = world.scene.stored.waiting.clone().unwrap();
-    assert!(
-        waiting.what.contains("claim wal-demo-2 to have a volume"),
-        "{}",
-        waiting.what
+    assert_eq!(
+        (waiting.reason, waiting.object.as_deref()),
+        (
+            Some(api::status::WaitReason::VolumeProvisioning),
+            Some("pvc/wal-demo-2")
+        )
     );
     world.no_volumes = false;
     assert!(world.settle(), "{:#?}", world.scene.decide());
@@ -106,7 +108,7 @@ fn a_database_wakes_though_its_wal_volumes_cannot_be_had() {
 }
 
 #[test]
-fn it_can_be_taken_back_until_the_first_instance_gets_its_volume() {
+fn it_can_be_reverted_until_the_first_instance_gets_its_volume() {
     let (mut taken_back, mut refused) = (0, 0);
     for write in 1..30 {
         for no_volumes in [true, false] {
@@ -114,7 +116,7 @@ fn it_can_be_taken_back_until_the_first_instance_gets_its_volume() {
             world.no_volumes = no_volumes;
             world.run_until(TimeDelta::seconds(40), |world, _| world.writes.len() >= write);
             let pods = uids(&world);
-            // As the API server, which refuses it then.
+            // As the API server does, which refuses it then.
             let back = world.scene.stored.memo.wal_volumes.is_empty();
             if back {
                 world.scene.take_wal_volume_back();
@@ -140,7 +142,7 @@ fn it_can_be_taken_back_until_the_first_instance_gets_its_volume() {
                 .iter()
                 .filter(|claim| claim.volume == Volume::Wal);
             assert!(left.all(|claim| claim.had_volume), "{write}");
-            // And once more: what was left has its use.
+            // Once more: the remaining claims are used.
             world.no_volumes = false;
             world.scene.add_wal_volume();
             assert!(world.settle(), "{write}: {:#?}", world.scene.decide());
@@ -185,7 +187,7 @@ fn an_image_comes_to_all_instances_while_volumes_cannot_be_had() {
     }
 }
 
-/// The provisioner gives up on the nodes that it was told.
+/// The provisioner gives up on the nodes in this list.
 fn give_up(world: &mut World) {
     for claim in world.scene.claims_mut().iter_mut().filter(|claim| !claim.bound) {
         claim.selected_node = None;
@@ -193,7 +195,7 @@ fn give_up(world: &mut World) {
 }
 
 #[test]
-fn claims_that_a_provisioner_gave_up_are_made_anew_and_not_too_often() {
+fn claims_that_a_provisioner_gave_up_are_made_again_but_not_too_often() {
     let mut world = added(3);
     world.no_volumes = true;
     for _ in 0..100 {
@@ -213,15 +215,15 @@ fn volumes_that_were_added_grow_in_place() {
     let mut world = added(3);
     assert!(world.settle(), "{:#?}", world.scene.decide());
     let pods = uids(&world);
-    world.scene.wal_bytes *= 2;
+    world.scene.wal_bytes.0 *= 2;
     world.scene.generation += 1;
-    let set = ChildState::Drifted {
+    let set = OwnedState::Drifted {
         uid: "uid-StatefulSet".to_owned(),
         resource_version: "1".to_owned(),
         what: "spec.volumeClaimTemplates".to_owned(),
         immutable: true,
     };
-    world.scene.set_child(ChildKind::StatefulSet, set);
+    world.scene.set_child(OwnedObject::StatefulSet, set);
     world.writes.clear();
     assert!(world.settle(), "{:#?}", world.scene.decide());
     assert_rests(&world);

@@ -1,16 +1,16 @@
-//! Whatever happens, in any order.
+//! Random events, in any order.
 
 use api::Phase;
-use api::spec::PrimaryUpdates;
+use api::spec::PrimaryUpdatePolicy;
 use api::status::DurabilityMode;
 use chrono::TimeDelta;
-use machine::cluster::testing::{Crash, Resizes, World};
-use machine::cluster::{Action, ChildKind, ChildState};
+use machine::cluster::model::{Crash, Resizes, World, switchover};
+use machine::cluster::{Action, OwnedObject, OwnedState};
 use proptest::prelude::*;
 
 use crate::{assert_roles, assert_stays, drift};
 
-/// One thing that a user or the world does.
+/// One event, caused by a user or by the world.
 #[derive(Clone, Debug)]
 enum Event {
     Replicas(i32),
@@ -29,16 +29,16 @@ enum Event {
     Evict(u32),
     Request(Option<(u32, u8)>),
     Supervised(bool),
-    LoseChild(ChildKind),
+    LoseChild(OwnedObject),
     Wait(u8),
 }
 
 fn event() -> impl Strategy<Value = Event> {
     let lossy = [
-        ChildKind::StatefulSet,
-        ChildKind::RwService,
-        ChildKind::EndpointSlice,
-        ChildKind::TlsSecret,
+        OwnedObject::StatefulSet,
+        OwnedObject::RwService,
+        OwnedObject::EndpointSlice,
+        OwnedObject::TlsSecret,
     ];
     let modes = vec![
         DurabilityMode::Async,
@@ -77,13 +77,13 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases.max(128)))]
 
-    /// Whatever happens in whatever state, once it ends the database becomes as the spec wants it, and rests.
+    /// Any events in any state: once they end, the database becomes as the spec wants it, and idle.
     #[test]
     fn every_walk_ends_in_ready(events in prop::collection::vec(event(), 1..20), crash in 1..60_usize) {
         let mut world = World::new(3).crashing(Crash::After(crash));
         for event in events {
             match event {
-                Event::Replicas(replicas) => world.scene.edit(|spec| spec.replicas = replicas),
+                Event::Replicas(replicas) => world.scene.scale(replicas),
                 Event::Revision(revision) => {
                     let resources = world.scene.revision.split_once('+').map_or("", |(_, resources)| resources);
                     world.scene.revision = format!("r{revision}+{resources}");
@@ -122,18 +122,19 @@ proptest! {
                     world.evict(ordinal);
                 }
                 Event::Request(request) => {
-                    world.scene.switchover = request.map(|(ordinal, token)| format!("demo-{ordinal}/{token}"));
+                    world.scene.request =
+                        request.map(|(ordinal, token)| switchover(&format!("demo-{ordinal}"), &token.to_string()));
                 }
                 Event::Supervised(supervised) => world.scene.edit(|spec| {
-                    spec.primary.updates = if supervised {
-                        PrimaryUpdates::Supervised
+                    spec.primary.update_policy = if supervised {
+                        PrimaryUpdatePolicy::Supervised
                     } else {
-                        PrimaryUpdates::Automatic
+                        PrimaryUpdatePolicy::Automatic
                     };
                 }),
                 Event::LoseChild(kind) => {
-                    world.scene.set_child(kind, ChildState::Missing);
-                    if kind == ChildKind::StatefulSet {
+                    world.scene.set_child(kind, OwnedState::Missing);
+                    if kind == OwnedObject::StatefulSet {
                         world.scene.observed.stateful_set = None;
                     }
                 }
@@ -145,11 +146,13 @@ proptest! {
         world.stubborn = false;
         world.scene.edit(|spec| {
             (spec.hibernated, spec.fenced) = (false, Vec::new());
-            // What the API server refuses does not stay.
+            // What the API server refuses does not persist.
             let there = |pod: &String| (0..spec.replicas).any(|ordinal| *pod == format!("demo-{ordinal}"));
             spec.primary.prefer = spec.primary.prefer.take().filter(there);
         });
-        // Nodes that are cordoned and a change that is supervised may hold it up: that is said, and nothing moves to and fro.
+        world.scene.scale(world.scene.spec.replicas);
+        // Cordoned nodes and a supervised change may hold it up. Then the status says so, and nothing moves back and
+        // forth.
         let _ = world.settle() || world.settle();
         let decision = world.scene.decide();
         prop_assert!(matches!(&decision.action, Action::Wait(_)), "{decision:#?}");
@@ -158,8 +161,8 @@ proptest! {
         for node in 0..5 {
             world.scene.cordon(node, false);
         }
-        world.scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Automatic);
-        // A switchover that was given up rests for ten minutes at most.
+        world.scene.edit(|spec| spec.primary.update_policy = PrimaryUpdatePolicy::Automatic);
+        // After an abandoned switchover the operator backs off for at most ten minutes.
         prop_assert!(world.settle() || world.settle(), "{:#?}\n{:#?}", world.scene.decide(), world.scene);
         prop_assert_eq!(world.initdbs, 1);
         let primary = world.scene.stored.current_primary.clone().unwrap();

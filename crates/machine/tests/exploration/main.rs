@@ -1,10 +1,10 @@
-//! Every order of events at small scope, for the operator's machine: its writes one by one, what Kubernetes and the agents do
-//! meanwhile, views that are old or not listed yet, writes of an operator that has ended and that arrive later, lost pods and
-//! primaries, edits of the user. In each state what must hold is checked; and from each state, once faults are over, every
-//! order of what is left ends in a database that rests, within a number of steps that is asserted.
+//! Every order of events at small scope, for the operator's machine: its single writes, what Kubernetes and the agents
+//! do meanwhile, views that are outdated or not listed yet, writes of an operator that has ended and that arrive later,
+//! lost pods and primaries, edits of the user. Each state is checked. From each state, once faults are over, every
+//! order of the remaining steps ends in an idle database, within a number of steps that is asserted.
 //!
-//! An operator that dies between two writes and one that goes on are the same here: it keeps nothing in memory between them
-//! that decides, and what a new one sees first is what may be old, or not listed yet.
+//! An operator that dies between two writes and one that continues are the same here. It keeps nothing in memory
+//! between them that decides, and a new one's first view may be outdated or not listed too.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -14,7 +14,7 @@ mod view;
 mod waits;
 
 use api::spec::VolumeFate;
-use machine::cluster::testing::World;
+use machine::cluster::model::World;
 
 use search::{Bounds, Edit, Found, search};
 
@@ -26,11 +26,11 @@ const NOTHING: Bounds = Bounds {
     wishes: &[],
 };
 
-/// Everything that may be deleted is to be deleted where the spec says so.
+/// Everything that may be deleted is deleted if the spec says so.
 fn thrifty(replicas: u32) -> World {
     let mut world = World::new(replicas);
-    let policy = &mut world.scene.spec.volume_policy;
-    (policy.on_scale_down, policy.on_delete) = (VolumeFate::Delete, VolumeFate::Delete);
+    let policy = &mut world.scene.spec.storage.retention_policy;
+    (policy.when_scaled, policy.when_deleted) = (VolumeFate::Delete, VolumeFate::Delete);
     world
 }
 
@@ -40,7 +40,8 @@ fn ready(replicas: u32) -> World {
     world
 }
 
-/// There are so many states; from the one that is farthest it takes so many steps to rest; and these rules have decided.
+/// Asserts the number of states, the number of steps from the farthest state until idle, and which decision rules have
+/// decided.
 fn assert_found(found: Result<Found, String>, states: usize, steps: u32, goals: &[&str]) {
     let found = found.unwrap_or_else(|course| panic!("{course}"));
     println!("{found}");
@@ -80,7 +81,7 @@ fn a_creation_of_three_that_loses_pods_and_primaries() {
     let bounds = Bounds { damage: 2, ..NOTHING };
     assert_found(
         search(thrifty(3), bounds, true),
-        18_621,
+        20_839,
         34,
         &["await-primary", "await-database", "await-standbys"],
     );
@@ -103,7 +104,7 @@ fn edits_with_views_that_are_old_or_not_listed() {
     };
     assert_found(
         search(ready(2), bounds, true),
-        5_848,
+        5_855,
         31,
         &[
             "scale",
@@ -121,7 +122,7 @@ fn edits_with_views_that_are_old_or_not_listed() {
 }
 
 #[test]
-fn edits_that_are_taken_back() {
+fn edits_that_are_reverted() {
     let bounds = Bounds {
         late: 1,
         edits: 2,
@@ -137,7 +138,7 @@ fn edits_that_are_taken_back() {
     };
     assert_found(
         search(ready(2), bounds, true),
-        94_207,
+        95_672,
         38,
         &[
             "scale",
@@ -159,7 +160,7 @@ fn a_change_that_loses_a_pod_or_its_primary() {
     };
     assert_found(
         search(ready(3), bounds, true),
-        7_875,
+        8_215,
         47,
         &[
             "scale",
@@ -174,7 +175,7 @@ fn a_change_that_loses_a_pod_or_its_primary() {
 }
 
 #[test]
-fn an_api_server_that_does_not_compare_versions_is_found_out() {
+fn an_api_server_that_does_not_compare_versions_is_found() {
     let bounds = Bounds {
         late: 1,
         edits: 2,

@@ -1,10 +1,10 @@
-//! What must hold.
+//! What must hold in each state, and for each write.
 
 use api::Phase;
 use api::spec::VolumeFate;
 use chrono::{DateTime, TimeDelta};
-use machine::cluster::testing::{World, Write};
-use machine::cluster::{Action, ApplyHow, ChildKind};
+use machine::cluster::model::{World, Write};
+use machine::cluster::{Action, ApplyHow, OwnedObject};
 
 use crate::search::State;
 use crate::view::View;
@@ -13,7 +13,7 @@ use crate::view::View;
 pub fn state(state: &State) -> Option<String> {
     let world = &state.world;
     if world.scene.now > DateTime::UNIX_EPOCH + TimeDelta::days(20_000) + TimeDelta::hours(1) {
-        return Some("an hour has passed, and it does not rest".to_owned());
+        return Some("an hour has passed, and it is not idle".to_owned());
     }
     if world.initdbs > 1 {
         return Some("a second database was made".to_owned());
@@ -23,7 +23,9 @@ pub fn state(state: &State) -> Option<String> {
     }
     let (recorded, lease) = (&world.scene.stored.system_identifier, world.scene.observed.lease.get());
     let real = lease.and_then(|lease| lease.as_ref()?.system_id.as_ref());
-    if recorded.is_some() && recorded.as_ref() != real {
+    // A deletion that takes the volumes takes the Lease, too.
+    let goes = world.scene.deleting && lease.is_some_and(Option::is_none);
+    if recorded.is_some() && recorded.as_ref() != real && !goes {
         return Some(format!("{recorded:?} is recorded, and the Lease says {real:?}"));
     }
     None
@@ -44,7 +46,7 @@ pub fn write(before: &State, write: &Write, after: &State) -> Option<String> {
         }
         Write::Act(Action::ReplacePod(pod)) if !leaves => replaced(before, pod.name()),
         Write::Act(Action::DeleteClaim(claim)) => {
-            let policy = &scene.spec.volume_policy;
+            let policy = &scene.spec.storage.retention_policy;
             let found = scene
                 .observed
                 .claims
@@ -52,11 +54,11 @@ pub fn write(before: &State, write: &Write, after: &State) -> Option<String> {
                 .iter()
                 .find(|known| known.uid == claim.uid())?;
             let removed = i64::from(found.ordinal) >= i64::from(scene.spec.replicas);
-            let allowed = (scene.deleting && policy.on_delete == VolumeFate::Delete)
-                || (removed && policy.on_scale_down == VolumeFate::Delete);
-            (!allowed).then(|| format!("{} is deleted, and is to stay", claim.name()))
+            let allowed = (scene.deleting && policy.when_deleted == VolumeFate::Delete)
+                || (removed && policy.when_scaled == VolumeFate::Delete);
+            (!allowed).then(|| format!("{} is deleted, but must stay", claim.name()))
         }
-        Write::Act(Action::Apply(apply)) if apply.kind == ChildKind::StatefulSet && !leaves => {
+        Write::Act(Action::Apply(apply)) if apply.kind == OwnedObject::StatefulSet && !leaves => {
             let set = scene
                 .observed
                 .stateful_set
@@ -71,7 +73,7 @@ pub fn write(before: &State, write: &Write, after: &State) -> Option<String> {
     }
 }
 
-/// A pod that serves is taken down only while all others serve (as long as nothing was lost), and the primary's last of all.
+/// A serving pod is taken down only while all others serve (as long as nothing was lost), and the primary's pod last.
 fn replaced(before: &State, name: &str) -> Option<String> {
     let world = &before.world;
     let scene = &world.scene;
@@ -98,19 +100,20 @@ fn replaced(before: &State, name: &str) -> Option<String> {
     (!before.damaged).then(|| format!("{name} is deleted while demo-{away} does not serve"))
 }
 
-/// What is wrong with a state that nothing leaves but a fault.
+/// What is wrong with a state that only a fault can leave.
 pub fn rest(state: &State) -> Option<String> {
     if is_at_rest(&state.world) {
         return None;
     }
     let decision = View::Whole.of(&state.world).decide();
     Some(format!(
-        "it does not come to rest: {:?} {:?}, {}, because {}",
+        "it does not become idle: {:?} {:?}, {}, because {}",
         decision.phase, decision.step, decision.rule, decision.because
     ))
 }
 
-/// It is gone, hibernates, or is ready, with as many members of the wanted template as are wanted, and the status says so.
+/// True if it is gone, hibernates, or is ready with as many members of the wanted template as are wanted, and the
+/// status says so.
 pub fn is_at_rest(world: &World) -> bool {
     if world.gone {
         return true;

@@ -1,10 +1,10 @@
-//! Breadth first through all states, so that the course that is told is a shortest one.
+//! A breadth-first search through all states, so that the reported sequence is a shortest one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Write as _};
 
 use machine::cluster::Action;
-use machine::cluster::testing::{Scene, World, Write};
+use machine::cluster::model::{Scene, World, Write};
 
 use crate::rules;
 use crate::view::{PARTS, Part, View};
@@ -13,7 +13,7 @@ use crate::waits;
 /// What may happen, and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Views that are old or not listed yet.
+    /// Views that are outdated or not listed yet.
     pub views: u8,
     /// Writes that arrive after their operator has ended.
     pub late: u8,
@@ -43,11 +43,11 @@ pub struct State {
     /// A write of an operator that has ended.
     pub sent: Option<Box<Sent>>,
     pub left: Bounds,
-    /// Something was lost.
+    /// True if something was lost.
     pub damaged: bool,
 }
 
-/// A write on its way.
+/// A write in flight.
 #[derive(Clone, Debug)]
 pub struct Sent {
     /// What its operator had seen.
@@ -57,7 +57,7 @@ pub struct Sent {
 
 /// One step.
 #[derive(Clone, Debug)]
-#[expect(dead_code, reason = "what is in it is told as it is printed")]
+#[expect(dead_code, reason = "its fields are only printed")]
 pub enum Event {
     Writes(String),
     Passes,
@@ -74,7 +74,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// It needs no fault and no user.
+    /// True if it needs no fault and no user.
     fn is_free(&self) -> bool {
         matches!(
             self,
@@ -83,12 +83,12 @@ impl Event {
     }
 }
 
-/// What a search has found: nothing wrong.
+/// The result of a search that found nothing wrong.
 pub struct Found {
     pub states: usize,
-    /// Steps from the state that is farthest from rest, whatever their order.
+    /// Steps from the state that is farthest from idle, in any order.
     pub steps: u32,
-    /// Rules that have decided.
+    /// Decision rules that have decided.
     pub rules: BTreeSet<&'static str>,
     rest: usize,
     refused: usize,
@@ -107,7 +107,7 @@ impl Display for Found {
         } = self;
         write!(
             f,
-            "{states} states, {rest} of them at rest, {refused} writes refused, {waits} waits that are so, at rest after {steps} \
+            "{states} states, {rest} of them idle, {refused} writes refused, {waits} waits that are true, idle after {steps} \
              steps at most; rules: {rules:?}"
         )
     }
@@ -141,11 +141,11 @@ fn fingerprint(state: &State) -> u64 {
 struct Place {
     before: u32,
     event: Option<Event>,
-    /// What can follow without a fault.
+    /// The steps that can follow without a fault.
     free: Vec<u32>,
 }
 
-/// Goes through all states; a course to the first one in which something is wrong.
+/// Goes through all states. `Err`: a sequence to the first one in which something is wrong.
 pub fn search(world: World, bounds: Bounds, versions: bool) -> Result<Found, String> {
     let mut start = State {
         world,
@@ -224,7 +224,7 @@ pub fn search(world: World, bounds: Bounds, versions: bool) -> Result<Found, Str
     })
 }
 
-/// The longest way without faults from any state to rest; an error if some way goes round in a circle.
+/// The longest path without faults from any state until idle; an error if a path goes round in a circle.
 fn farthest(places: &[Place]) -> Result<u32, String> {
     let mut steps: Vec<Option<u32>> = vec![None; places.len()];
     let mut entered = vec![false; places.len()];
@@ -259,7 +259,7 @@ fn farthest(places: &[Place]) -> Result<u32, String> {
     Ok(steps.into_iter().flatten().max().unwrap_or(0))
 }
 
-/// The course to a state, as a table.
+/// The sequence to a state, as a table.
 fn told(places: &[Place], to: u32, wrong: &str) -> String {
     let mut events = Vec::new();
     let mut at = to as usize;
@@ -279,15 +279,15 @@ fn told(places: &[Place], to: u32, wrong: &str) -> String {
 struct Followers {
     /// With what is wrong with it.
     all: Vec<(Event, State, Option<String>)>,
-    /// Writes that were refused.
+    /// Refused writes.
     refused: usize,
-    /// The rule that the operator's decision was made by.
+    /// The decision rule of the operator's decision.
     rule: Option<&'static str>,
-    /// What it waits for is so; an error: it is not.
+    /// True if the wait's reason is true; an error: it is false.
     wait: Option<Result<(), String>>,
 }
 
-/// Who sees everything must not wait for what is not so.
+/// An operator that sees everything must not wait for something that is false.
 fn judged(state: &State, action: &Action) -> Option<Result<(), String>> {
     let (View::Whole, Action::Wait(waiting)) = (&state.view, action) else {
         return None;
@@ -295,7 +295,7 @@ fn judged(state: &State, action: &Action) -> Option<Result<(), String>> {
     let so = waits::is_so(&state.world, waiting)?;
     Some(
         so.then_some(())
-            .ok_or_else(|| format!("it waits for {:?}, which is not so", waiting.what)),
+            .ok_or_else(|| format!("it waits for {:?}, which is false", waiting.what)),
     )
 }
 
@@ -313,7 +313,11 @@ fn followers(state: &State, versions: bool) -> Followers {
         match after.world.write(&seen, write, false, versions) {
             Ok(()) => {
                 after.view.wrote(write, &after.world);
-                let wrong = rules::write(state, write, &after);
+                let wrong = after
+                    .world
+                    .impossible
+                    .clone()
+                    .or_else(|| rules::write(state, write, &after));
                 push(Event::Writes(describe(write, decision.rule)), after, wrong);
             }
             Err(refusal) => {
@@ -350,9 +354,10 @@ fn followers(state: &State, versions: bool) -> Followers {
         };
         push(Event::IsLost, after.clone(), None);
         if after.world.write(&sent.seen, &sent.write, true, versions).is_ok() {
-            // What was decided before an edit may come after it.
+            // A decision from before an edit may arrive after it.
             let edited = sent.seen.generation != state.world.scene.generation;
-            let wrong = rules::write(state, &sent.write, &after).filter(|_| !edited);
+            let broken = rules::write(state, &sent.write, &after).filter(|_| !edited);
+            let wrong = after.world.impossible.clone().or(broken);
             push(Event::Arrives, after, wrong);
         }
     }
@@ -369,7 +374,7 @@ fn followers(state: &State, versions: bool) -> Followers {
     }
 }
 
-/// Faults and edits that are left.
+/// The remaining faults and edits.
 fn faults(state: &State, seen: &Scene, write: Option<&Write>) -> Vec<(Event, State)> {
     let mut all = Vec::new();
     let left = state.left;
@@ -450,14 +455,17 @@ fn faults(state: &State, seen: &Scene, write: Option<&Write>) -> Vec<(Event, Sta
     all
 }
 
-/// False if nothing would be another.
+/// False if nothing would change.
 fn make(world: &mut World, edit: Edit) -> bool {
     let before = world.scene.clone();
     if before.deleting || !before.finalizer {
         return false;
     }
     match edit {
-        Edit::Replicas(replicas) => world.scene.spec.replicas = replicas,
+        Edit::Replicas(replicas) => {
+            world.scene.scale(replicas);
+            world.scene.generation = before.generation;
+        }
         Edit::Revision(revision) => world.scene.revision = revision.to_owned(),
         Edit::Prefer(ordinal) => world.scene.spec.primary.prefer = Some(format!("demo-{ordinal}")),
         Edit::Hibernate(hibernated) => world.scene.spec.hibernated = hibernated,

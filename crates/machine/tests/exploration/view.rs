@@ -1,14 +1,14 @@
-//! What an operator sees: the world as it is, or with a part as it was, or with a part that was not listed yet.
+//! What an operator sees: the world as it is, or with an outdated part, or with a part that was not listed yet.
 
-use machine::cluster::testing::{Refusal, Scene, World, Write};
-use machine::cluster::{Action, ChildKind, ChildState, Known, Observed};
+use machine::cluster::model::{Refusal, Scene, World, Write};
+use machine::cluster::{Action, Known, Observed, OwnedObject, OwnedState};
 
 /// What one watch shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The ClusteredDatabase.
     Resource,
-    /// All objects of it but these others.
+    /// All its objects except these.
     Children,
     Pods,
     Claims,
@@ -29,15 +29,15 @@ pub const PARTS: [Part; 6] = [
 /// What an operator sees of the world.
 #[derive(Clone, Debug)]
 pub enum View {
-    /// It as it is.
+    /// The world as it is.
     Whole,
-    /// This part as it was, and with what the operator has written itself since.
+    /// This part is outdated, except for what the operator itself has written since.
     Old(Part, Box<Old>),
-    /// Nothing of this part yet: the operator has just begun.
+    /// This part is not listed yet: the operator has just started.
     Unlisted(Part),
 }
 
-/// How the world was.
+/// The earlier state of the world.
 #[derive(Clone, Debug)]
 pub struct Old {
     scene: Scene,
@@ -95,7 +95,7 @@ impl View {
         seen
     }
 
-    /// The operator has written, and sees what the API server has answered.
+    /// The operator has written, and sees the answer of the API server.
     pub fn wrote(&mut self, write: &Write, world: &World) {
         let View::Old(part, old) = self else { return };
         let (there, known) = (&world.scene.observed, &mut old.scene.observed);
@@ -110,7 +110,7 @@ impl View {
                     known.stateful_set = there.stateful_set.clone();
                     old.template = world.template().to_owned();
                 }
-                if includes(Part::Lease) && apply.kind == ChildKind::Lease {
+                if includes(Part::Lease) && apply.kind == OwnedObject::Lease {
                     known.lease = there.lease.clone();
                 }
             }
@@ -131,14 +131,14 @@ impl View {
                 old.scene.claims_mut().retain(|known| known.uid != claim.uid());
             }
             Write::Act(Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_)) => {
-                known.children[ChildKind::StatefulSet] = Known::Known(ChildState::Missing);
+                known.children[OwnedObject::StatefulSet] = Known::Known(OwnedState::Missing);
                 known.stateful_set = None;
             }
             Write::Act(_) => {}
         }
     }
 
-    /// What the operator has read once more, and found changed, it knows from now on.
+    /// What the operator has read again, and found changed, it knows from now on.
     pub fn refused(&mut self, refusal: Refusal, world: &World) {
         let View::Old(part, old) = self else { return };
         if refusal == Refusal::Outdated {
@@ -156,17 +156,17 @@ fn copy_resource(to: &mut Scene, from: &Scene) {
     to.stored = from.stored.clone();
     to.revision.clone_from(&from.revision);
     (to.generation, to.deleting, to.finalizer) = (from.generation, from.deleting, from.finalizer);
-    to.switchover.clone_from(&from.switchover);
+    to.request.clone_from(&from.request);
 }
 
-/// Whether the StatefulSet is as it should be depends on two objects that may be of different age.
+/// Whether the StatefulSet has drifted depends on two objects, whose views may differ in age.
 fn compare_template(seen: &mut Scene, template: &str) {
-    let child = &mut seen.observed.children[ChildKind::StatefulSet];
-    if let Known::Known(ChildState::Current { uid } | ChildState::Drifted { uid, .. }) = child {
+    let child = &mut seen.observed.children[OwnedObject::StatefulSet];
+    if let Known::Known(OwnedState::Current { uid } | OwnedState::Drifted { uid, .. }) = child {
         let uid = uid.clone();
         *child = Known::Known(match template == seen.revision {
-            true => ChildState::Current { uid },
-            false => ChildState::Drifted {
+            true => OwnedState::Current { uid },
+            false => OwnedState::Drifted {
                 uid,
                 resource_version: "1".to_owned(),
                 what: "spec.template".to_owned(),

@@ -1,14 +1,14 @@
 //! One change of a situation, carried out.
 
 use api::Phase;
-use api::spec::{PrimaryUpdates, VolumeFate};
-use api::status::{BootstrapGrant, FailureStatus, RequestOutcome, RestartPermit, SwitchoverMemo, SwitchoverRequest};
+use api::spec::{BootstrapSpec, NEWEST, PrimaryUpdatePolicy, RetainedVolumes, VolumeFate};
+use api::status::{BootstrapGrant, FailureStatus, NotedRequest, RequestOutcome, RestartPermit, SwitchoverMemo};
 use chrono::TimeDelta;
-use machine::cluster::testing::Scene;
-use machine::cluster::{ChildKind, ChildState, Fault, ImageError, Known, Resizing, StorageClass};
+use machine::cluster::model::{Scene, switchover};
+use machine::cluster::{Fault, ImageError, Known, OwnedObject, OwnedState, Resizing, StorageClass};
 use machine::quorum::SyncRule;
 
-use crate::scenes::Change;
+use crate::scenes::{Change, FORMER};
 
 fn pod(scene: &mut Scene, ordinal: u32, change: impl FnOnce(&mut machine::cluster::Pod)) {
     if let Known::Known(pods) = &mut scene.observed.pods
@@ -44,13 +44,13 @@ pub fn apply(scene: &mut Scene, change: Change) {
     let now = scene.now;
     match change {
         Change::Child(kind, state) => {
-            if kind == ChildKind::StatefulSet {
-                let ours = matches!(state, Some(ChildState::Current { .. } | ChildState::Drifted { .. }));
+            if kind == OwnedObject::StatefulSet {
+                let ours = matches!(state, Some(OwnedState::Current { .. } | OwnedState::Drifted { .. }));
                 scene.observed.stateful_set = Scene::ready(3).observed.stateful_set.filter(|_| ours);
             }
-            if kind == ChildKind::Lease {
+            if kind == OwnedObject::Lease {
                 match &state {
-                    Some(ChildState::Missing) => scene.observed.lease = Known::Known(None),
+                    Some(OwnedState::Missing) => scene.observed.lease = Known::Known(None),
                     None => scene.observed.lease = Known::Unknown,
                     Some(_) => {}
                 }
@@ -62,7 +62,7 @@ pub fn apply(scene: &mut Scene, change: Change) {
         Change::LeaseUnknown => scene.observed.lease = Known::Unknown,
         Change::LeaseGone => {
             scene.observed.lease = Known::Known(None);
-            scene.set_child(ChildKind::Lease, ChildState::Missing);
+            scene.set_child(OwnedObject::Lease, OwnedState::Missing);
         }
         Change::LeaseUntouched => lease(scene, |lease| {
             (lease.holder, lease.system_id, lease.release, lease.epoch.0) = (None, None, None, 0);
@@ -113,7 +113,7 @@ pub fn apply(scene: &mut Scene, change: Change) {
                 since: now - TimeDelta::seconds(ago),
             });
         }),
-        Change::TokenVoid(ordinal) => pod(scene, ordinal, |pod| (pod.revision, pod.token_void) = (None, true)),
+        Change::TokenRevoked(ordinal) => pod(scene, ordinal, |pod| (pod.revision, pod.token_revoked) = (None, true)),
         Change::PodUid(ordinal) => pod(scene, ordinal, |pod| pod.uid = format!("new-{ordinal}")),
         Change::PodImage(ordinal, ago) => pod(scene, ordinal, |pod| {
             pod.ready = false;
@@ -138,6 +138,16 @@ pub fn apply(scene: &mut Scene, change: Change) {
             }
         }
         Change::ClaimUid(ordinal) => claim(scene, ordinal, |claim| claim.uid = format!("{ordinal}-new")),
+        Change::ClaimLeft(ordinal) => claim(scene, ordinal, |claim| claim.cluster_uid = Some(FORMER.to_owned())),
+        Change::Adopts(recorded) => {
+            let adopt = NEWEST.to_owned();
+            scene.spec.bootstrap = Some(BootstrapSpec {
+                initdb: None,
+                volumes: Some(RetainedVolumes { adopt }),
+                recovery: None,
+            });
+            scene.stored.memo.adopted = recorded.then(|| FORMER.to_owned());
+        }
         Change::ClaimForeign(ordinal) => claim(scene, ordinal, |claim| claim.cluster_uid = Some("theirs".to_owned())),
         Change::ClaimTerminating(ordinal) => claim(scene, ordinal, |claim| claim.terminating = true),
         Change::AddPod(ordinal) => {
@@ -172,20 +182,23 @@ pub fn apply(scene: &mut Scene, change: Change) {
         Change::NoFinalizer => scene.finalizer = false,
         Change::Paused => scene.edit(|spec| spec.paused = true),
         Change::Invalid => scene.invalid = Some("replicas must be at most 9".to_owned()),
-        Change::Replicas(replicas) => scene.edit(|spec| spec.replicas = replicas),
+        Change::Replicas(replicas) => scene.scale(replicas),
         Change::Parameter => scene.edit(|spec| {
             spec.postgres.parameters.insert("work_mem".to_owned(), "8MB".to_owned());
         }),
-        Change::Size => scene.data_bytes *= 2,
+        Change::Size => scene.data_bytes.0 *= 2,
         Change::Revision(revision) => scene.revision = format!("r{revision}"),
         Change::Resources(resources) => {
             scene.revision = format!("{}+{resources}", scene.revision.split('+').next().unwrap_or_default());
         }
         Change::Fates(delete) => scene.edit(|spec| {
             let fate = if delete { VolumeFate::Delete } else { VolumeFate::Retain };
-            (spec.volume_policy.on_delete, spec.volume_policy.on_scale_down) = (fate, fate);
+            (
+                spec.storage.retention_policy.when_deleted,
+                spec.storage.retention_policy.when_scaled,
+            ) = (fate, fate);
         }),
-        Change::RecreateLease => scene.recreate_lease = Some(scene.with_wanted(|wanted| wanted.uid.to_owned())),
+        Change::RecreateLease => scene.ask_for_a_lease(),
         Change::Phase(phase) => scene.stored.phase = phase,
         Change::Failure(reason) => {
             scene.stored.phase = Some(Phase::Failed);
@@ -204,16 +217,31 @@ pub fn apply(scene: &mut Scene, change: Change) {
             scene.stored.intent.bootstrap = Some(grant);
         }
         Change::Prefer(ordinal) => scene.edit(|spec| spec.primary.prefer = Some(format!("demo-{ordinal}"))),
-        Change::Supervised => scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised),
+        Change::Supervised => scene.edit(|spec| spec.primary.update_policy = PrimaryUpdatePolicy::Supervised),
         Change::Request(ordinal, noted, ago) => {
-            let value = format!("demo-{ordinal}/x");
-            scene.stored.memo.request = (noted > 0).then(|| SwitchoverRequest {
-                value: value.clone(),
+            let request = switchover(&format!("demo-{ordinal}"), "x");
+            scene.stored.memo.request = (noted > 0).then(|| NotedRequest {
+                request: request.clone(),
                 since: now - TimeDelta::seconds(ago),
                 outcome: (noted > 1).then_some(RequestOutcome::GivenUp),
                 message: None,
             });
-            scene.switchover = Some(value);
+            scene.request = Some(request);
+        }
+        Change::Ask(action, noted) => {
+            scene.ask(action);
+            scene.stored.memo.request = scene.request.clone().filter(|_| noted).map(|request| NotedRequest {
+                request,
+                since: now,
+                outcome: None,
+                message: None,
+            });
+            let quarantined = "1-0_3000060-1".to_owned();
+            lease(scene, |lease| {
+                if let Some(report) = lease.members.get_mut("demo-1") {
+                    report.kept.insert(quarantined);
+                }
+            });
         }
         Change::NodesUnknown => scene.observed.unschedulable_nodes = Known::Unknown,
         Change::Cordon(ordinal) => scene.cordon(ordinal, true),

@@ -1,17 +1,17 @@
-//! What every action must be.
+//! What every action must satisfy.
 
 use api::spec::{NetworkPolicyMode, VolumeFate};
 use chrono::TimeDelta;
-use machine::cluster::testing::Scene;
+use machine::cluster::model::Scene;
 use machine::cluster::{
-    Action, ApplyHow, ChildKind, ChildState, Claim, Exact, Facts, Fault, FaultKind, Known, Pod, Resizing, Resources,
-    StatusChange, Target, Volume,
+    Action, ApplyHow, Claim, Facts, Fault, FaultKind, Known, Left, ObjectVersion, OwnedObject, OwnedState, Pod,
+    Resizing, Resources, StatusChange, Target, Volume,
 };
 
 use crate::handover::{assert_handover, switching};
 
-/// Whether this very object, at this very version, is what is observed.
-fn is_observed(scene: &Scene, exact: &Exact) -> bool {
+/// True if the observed object has this identity and version.
+fn is_observed(scene: &Scene, exact: &ObjectVersion) -> bool {
     let pod = scene
         .pods()
         .iter()
@@ -26,13 +26,13 @@ fn is_observed(scene: &Scene, exact: &Exact) -> bool {
         .stateful_set
         .as_ref()
         .is_some_and(|set| set.uid == exact.uid());
-    let drifted = ChildKind::ALL.iter().any(|kind| {
-        matches!(scene.observed.children[*kind].get(), Some(ChildState::Drifted { uid, .. } | ChildState::Damaged { uid, .. }) if uid == exact.uid())
+    let drifted = OwnedObject::ALL.iter().any(|kind| {
+        matches!(scene.observed.children[*kind].get(), Some(OwnedState::Drifted { uid, .. } | OwnedState::Damaged { uid, .. } | OwnedState::Foreign { left: Some(Left { uid, .. }), .. }) if uid == exact.uid())
     });
     pod || claim || set || drifted
 }
 
-/// Invariant 27: without this claim there is still data of an instance that stays. What the user has taken back is never data.
+/// Invariant 27: without this claim, an instance that stays still has data. A reverted WAL volume never counts as data.
 fn keeps_data(scene: &Scene, claims: &[Claim], claim: &Claim) -> bool {
     let stays =
         |other: &Claim| other.volume == Volume::Data && i32::try_from(other.ordinal).unwrap() < scene.spec.replicas;
@@ -44,7 +44,10 @@ fn keeps_data(scene: &Scene, claims: &[Claim], claim: &Claim) -> bool {
 
 pub fn assert_action(scene: &Scene, action: &Action) {
     let children = &scene.observed.children;
-    if matches!(children[ChildKind::StatefulSet].get(), Some(ChildState::Foreign { .. })) {
+    if matches!(
+        children[OwnedObject::StatefulSet].get(),
+        Some(OwnedState::Foreign { .. })
+    ) {
         let touched = matches!(
             action,
             Action::DeleteStatefulSet(_) | Action::OrphanStatefulSet(_) | Action::ReplacePod(_)
@@ -59,19 +62,19 @@ pub fn assert_action(scene: &Scene, action: &Action) {
             ApplyHow::Make => {
                 assert_eq!(
                     children[apply.kind],
-                    Known::Known(ChildState::Missing),
+                    Known::Known(OwnedState::Missing),
                     "Unknown is never absent"
                 );
-                if apply.kind == ChildKind::StatefulSet {
+                if apply.kind == OwnedObject::StatefulSet {
                     assert!(scene.observed.pods != Known::Unknown && scene.observed.claims != Known::Unknown);
                 }
-                let made = apply.kind == ChildKind::CaSecret && scene.stored.system_identifier.is_some();
+                let made = apply.kind == OwnedObject::CaSecret && scene.stored.system_identifier.is_some();
                 assert!(!made, "an authority is made once");
             }
             ApplyHow::Change(exact) | ApplyHow::Renew(exact) => assert!(is_observed(scene, exact)),
         },
         Action::RecreateLease { .. } => {
-            assert!(scene.recreate_lease.is_some() && scene.observed.lease == Known::Known(None));
+            assert!(is_noted(scene) && scene.observed.lease == Known::Known(None));
         }
         Action::WriteStatus(changes) => assert!(!changes.is_empty()),
         Action::LabelPod { pod, .. }
@@ -80,22 +83,45 @@ pub fn assert_action(scene: &Scene, action: &Action) {
         | Action::ReplacePod(pod) => {
             assert!(is_observed(scene, pod));
         }
-        Action::DeleteNetworkPolicy(exact) => {
+        Action::DeleteChild(OwnedObject::NetworkPolicy, exact) => {
             assert!(is_observed(scene, exact));
             assert_eq!(scene.spec.network_policy.mode, NetworkPolicyMode::Off);
         }
-        Action::DeleteRoleBinding(exact) | Action::OrphanStatefulSet(exact) | Action::DeleteStatefulSet(exact) => {
+        Action::DeleteChild(OwnedObject::RoleBinding, exact) => assert!(is_observed(scene, exact)),
+        Action::DeleteChild(kind, _) => {
+            assert!(kind.owned().is_unique && scene.deleting, "{kind:?}");
+            let kept = scene.spec.storage.retention_policy.when_deleted == VolumeFate::Retain;
+            assert!(!kept || scene.stored.system_identifier.is_none(), "the volumes need it");
+        }
+        Action::OrphanStatefulSet(exact) | Action::DeleteStatefulSet(exact) => {
             assert!(is_observed(scene, exact))
         }
         Action::MakeWalClaim { .. } => assert!(scene.observed.claims != Known::Unknown),
-        Action::ResizeClaim { claim, .. } => assert!(is_observed(scene, claim)),
+        Action::MakeBackup(_) => assert!(scene.observed.scheduled != Known::Unknown),
+        Action::ResizeClaim { claim, .. } | Action::UpdateClaim(claim) => assert!(is_observed(scene, claim)),
+        Action::AdoptClaim(exact) => {
+            assert!(is_observed(scene, exact));
+            let claims = scene.observed.claims.get().unwrap();
+            let claim = claims.iter().find(|claim| claim.uid == exact.uid()).unwrap();
+            assert_eq!(
+                claim.cluster_uid, scene.stored.memo.adopted,
+                "nothing but what is on record"
+            );
+            assert!(
+                !matches!(
+                    children[OwnedObject::Lease].get(),
+                    None | Some(OwnedState::Foreign { .. })
+                ),
+                "the Lease comes first"
+            );
+        }
         Action::DeleteClaim(exact) => {
             assert!(is_observed(scene, exact));
-            let policy = &scene.spec.volume_policy;
+            let policy = &scene.spec.storage.retention_policy;
             let fate = if scene.deleting {
-                policy.on_delete
+                policy.when_deleted
             } else {
-                policy.on_scale_down
+                policy.when_scaled
             };
             assert_eq!(fate, VolumeFate::Delete);
             let claims = scene.observed.claims.get().unwrap();
@@ -103,15 +129,18 @@ pub fn assert_action(scene: &Scene, action: &Action) {
             assert_ne!(claim.cluster_uid.as_deref(), Some("theirs"));
             assert!(scene.deleting || i32::try_from(claim.ordinal).unwrap() >= scene.spec.replicas);
             assert!(matches!(claim.volume, Volume::Data | Volume::Wal));
-            assert!(scene.deleting || keeps_data(scene, claims, claim), "the last data goes");
+            assert!(
+                scene.deleting || keeps_data(scene, claims, claim),
+                "the last data is removed"
+            );
         }
     }
 }
 
-/// Nothing but cpu and memory keeps this pod from being as the template says, and it is not known that it cannot get them.
+/// True if only CPU and memory keep this pod from matching the template, and it is not known that it cannot get them.
 fn resizable(scene: &Scene, facts: &Facts<'_>, pod: &Pod) -> bool {
     let base = scene.revision.split('+').next();
-    // What is refused to another is not restarted for.
+    // If another instance was refused a resize, this one is not restarted for it.
     let elsewhere = pod.resources == Resources::MoreMemory && !facts.current_settings(pod);
     let refused = |fault: &Fault| {
         let own = fault.target == Target::Resize(pod.name.clone());
@@ -128,20 +157,21 @@ fn resizable(scene: &Scene, facts: &Facts<'_>, pod: &Pod) -> bool {
     !facts.current_revision(pod) && pod.base_revision.as_deref() == base && possible
 }
 
-/// Nothing is known that keeps this instance from running: its image, its node, a refusal of its pod.
+/// True if nothing is known that keeps this instance from running: its image, its node, or a refusal of its pod.
 fn comes_up(scene: &Scene, facts: &Facts<'_>, ordinal: u32) -> bool {
     let refused = |fault: &Fault| match &fault.target {
         Target::Pod(name) => facts.ordinal(name) == Some(ordinal),
-        target => *target == Target::Child(ChildKind::StatefulSet),
+        target => *target == Target::Child(OwnedObject::StatefulSet),
     };
     match facts.pod(ordinal) {
         None => !scene.observed.faults.iter().any(refused),
-        Some(pod) if pod.ready || pod.terminating || pod.token_void => true,
+        Some(pod) if pod.ready || pod.terminating || pod.token_revoked => true,
         Some(pod) => pod.node.is_some() && pod.image_error.is_none(),
     }
 }
 
-/// Every pod of the wanted template has been ready for 10 s. No scene waits for that: it counts from the pods alone.
+/// True if every pod of the wanted template has been ready for 10 s. No scene waits for that, so it is computed from
+/// the pods alone.
 pub fn new_ones_stay(scene: &Scene, facts: &Facts<'_>) -> bool {
     let new = scene
         .pods()
@@ -151,7 +181,7 @@ pub fn new_ones_stay(scene: &Scene, facts: &Facts<'_>) -> bool {
     since.all(|since| scene.now >= since + TimeDelta::seconds(10))
 }
 
-/// A volume whose claim was deleted goes with its pod only if another member has what is on it.
+/// A volume whose claim was deleted is removed with its pod only if another member has its data.
 fn assert_copy(scene: &Scene, facts: &Facts<'_>, pod: &Pod) {
     let claims = scene.observed.claims.get();
     let stays = |claim: &Claim| claim.name == format!("data-{}", pod.name) && !claim.terminating;
@@ -161,7 +191,7 @@ fn assert_copy(scene: &Scene, facts: &Facts<'_>, pod: &Pod) {
     let copied = primary.is_some_and(|primary| primary.uid != pod.uid || scene.pods().iter().any(other));
     assert!(
         kept || copied || !facts.bootstrapped(),
-        "the data of {} goes with it",
+        "the data of {} is removed with it",
         pod.name
     );
 }
@@ -174,11 +204,13 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         let pod = scene.pods().iter().find(|pod| pod.uid == exact.uid()).unwrap();
         assert!(!facts.current_revision(pod) && !pod.terminating);
         let kept = |pod: &Pod| scene.spec.fenced.contains(&pod.name) && pod.node.is_some() && pod.image_error.is_none();
-        assert!(!kept(pod), "{} is fenced, to be looked at", pod.name);
+        assert!(!kept(pod), "{} is fenced, to be inspected", pod.name);
         assert_copy(scene, facts, pod);
-        if pod.token_void {
+        if pod.token_revoked {
             let holder = facts.holder_pod().is_some_and(|holder| holder.uid == pod.uid);
-            let first = |other: &Pod| other.uid != pod.uid && other.token_void && !other.terminating && !kept(other);
+            // A pod with a revoked token counts as made from an older template (`mark_revoked`).
+            let is_revoked = |other: &Pod| other.token_revoked && !facts.current_revision(other);
+            let first = |other: &Pod| other.uid != pod.uid && is_revoked(other) && !other.terminating && !kept(other);
             assert!(!holder || !scene.pods().iter().any(first), "the holder is the last");
             let all_come_up = (0..facts.expected()).all(|ordinal| comes_up(scene, facts, ordinal));
             assert!(
@@ -190,7 +222,7 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         }
         let started = |pod: &Pod| pod.node.is_some() && pod.image_error.is_none() && !pod.unstarted;
         if facts.bootstrapped() && started(pod) {
-            // One that is about to go for good says nothing: in a moment nobody knows of it.
+            // An instance that is about to be removed reports nothing: in a moment it no longer exists.
             let stays = |pod: &&Pod| pod.ordinal < facts.expected();
             let new = || {
                 scene
@@ -210,14 +242,20 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         }
         assert!(
             !pod.ready || new_ones_stay(scene, facts),
-            "a new pod is to stay up first"
+            "a new pod must stay up first"
         );
         let alone = facts.all_serve_except(Some(pod.ordinal)) && facts.primary().is_some();
         assert!(!pod.ready || alone, "{} serves, and others do not", pod.name);
         let primary = facts.primary().is_some_and(|primary| primary.uid == pod.uid);
-        assert!(!primary || facts.expected() == 1, "a primary hands over before it goes");
-        assert!(!switching(facts), "nobody is taken away while a primary hands over");
-        // What fails again and again may be given up.
+        assert!(
+            !primary || facts.expected() == 1,
+            "a primary hands over before it is removed"
+        );
+        assert!(
+            !switching(facts),
+            "no instance is taken away while a primary hands over"
+        );
+        // Work that fails repeatedly may be given up.
         let failed = |fault: &Fault| {
             let is_final = !matches!(fault.kind, FaultKind::Quota | FaultKind::Forbidden);
             fault.target == Target::Resize(pod.name.clone()) && is_final
@@ -254,11 +292,14 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
         assert!(!early, "settings that need less memory come first");
     }
     if let (Action::Apply(apply), Some(set)) = (action, &scene.observed.stateful_set)
-        && let (ChildKind::StatefulSet, Some(replicas)) = (apply.kind, apply.replicas)
+        && let (OwnedObject::StatefulSet, Some(replicas)) = (apply.kind, apply.replicas)
         && replicas < set.replicas
     {
         if scene.spec.hibernated {
-            assert!(replicas == 0 && scene.stored.intent.stop, "they are told to stop first");
+            assert!(
+                replicas == 0 && scene.stored.intent.stop,
+                "they are asked to stop first"
+            );
             let stays = |claim: &Claim| claim.volume == Volume::Data && !claim.terminating;
             let claims = scene.observed.claims.get();
             let left = claims.is_some_and(|claims| claims.iter().any(stays));
@@ -276,6 +317,12 @@ pub fn assert_voluntary(scene: &Scene, facts: &Facts<'_>, action: &Action) {
     }
 }
 
+/// True if the request is recorded and has not ended.
+fn is_noted(scene: &Scene) -> bool {
+    let noted = scene.stored.memo.request.as_ref();
+    noted.is_some_and(|noted| noted.outcome.is_none() && scene.request.as_ref() == Some(&noted.request))
+}
+
 pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
     let Action::WriteStatus(changes) = action else { return };
     for change in changes {
@@ -286,7 +333,7 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 let claims = scene.observed.claims.get().unwrap();
                 assert!(
                     !claims.iter().any(|claim| Some(&claim.uid) == before),
-                    "the claim of before still exists"
+                    "the previous claim still exists"
                 );
                 assert!(claims.iter().any(|claim| claim.uid == *claim_uid));
             }
@@ -295,7 +342,7 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 let claim = stored.claim_uid.as_ref().unwrap();
                 assert!(
                     member.as_str().contains(&claim[..8]),
-                    "{member} is not of claim {claim}"
+                    "{member} was not made on claim {claim}"
                 );
             }
             StatusChange::PermitRestart(permit) => {
@@ -317,8 +364,37 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             }
             StatusChange::MovePrimary { memo, .. } => {
                 let kept = scene.stored.intent.restart.is_some() && !changes.contains(&StatusChange::EndRestart);
-                assert!(!kept, "nobody has leave to restart while the primary hands over");
+                assert!(
+                    !kept,
+                    "no instance has a permit to restart while the primary hands over"
+                );
                 assert_handover(scene, facts, memo);
+            }
+            StatusChange::AcceptLoss(epoch) => {
+                assert!(is_noted(scene));
+                let now = facts.lease.map(|lease| lease.epoch.0);
+                assert!(now == Some(*epoch) && facts.primary().is_none(), "{now:?}");
+            }
+            StatusChange::RestartAll(uid) => {
+                assert!(is_noted(scene) && scene.request.as_ref().is_some_and(|asked| asked.uid == *uid));
+            }
+            StatusChange::Discard(discard) => {
+                assert!(is_noted(scene));
+                let lease = facts.lease.unwrap();
+                assert!(lease.members[&discard.instance].kept.contains(&discard.name));
+            }
+            StatusChange::Adopt(from) => {
+                let Some(OwnedState::Foreign { left: Some(left), .. }) =
+                    scene.observed.children[OwnedObject::Lease].get()
+                else {
+                    panic!("no Lease is left")
+                };
+                let asked = scene
+                    .spec
+                    .bootstrap
+                    .as_ref()
+                    .and_then(|bootstrap| bootstrap.volumes.as_ref());
+                assert!(asked.is_some() && left.by == *from && scene.stored.system_identifier.is_none());
             }
             StatusChange::RequestStop => assert!(scene.deleting || scene.spec.hibernated),
             StatusChange::EndStop => assert!(!scene.deleting && !scene.spec.hibernated),
@@ -332,8 +408,11 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             | StatusChange::EndSwitchover
             | StatusChange::GiveWalVolumes(_)
             | StatusChange::RecordGranted(_)
+            | StatusChange::RecordDurability(_)
             | StatusChange::RecordImage(_)
             | StatusChange::NoteRequest(_)
+            | StatusChange::RecordSchedule(..)
+            | StatusChange::ForgetSchedule(_)
             | StatusChange::EndRestart => {}
         }
     }

@@ -1,24 +1,24 @@
-//! What holds of every decision about who is primary.
+//! Properties of every decision about the primary.
 
 use api::Phase;
-use api::spec::PrimaryUpdates;
+use api::spec::PrimaryUpdatePolicy;
 use api::status::SwitchoverMemo;
 use chrono::TimeDelta;
-use machine::cluster::testing::Scene;
+use machine::cluster::model::Scene;
 use machine::cluster::{Facts, Pod};
 use machine::protocol::{MemberReport, MemberState};
 
 use crate::assertions::new_ones_stay;
 
-/// A switchover was asked for less than 50 s ago.
+/// True if a switchover was requested less than 50 s ago.
 pub fn switching(facts: &Facts<'_>) -> bool {
     let memo = facts.status.memo.switchover.as_ref();
     let asked = memo.filter(|memo| facts.status.intent.primary.as_ref() == Some(&memo.target) && memo.ended.is_none());
     asked.is_some_and(|memo| facts.now < memo.since + TimeDelta::seconds(50))
 }
 
-/// A primary hands over only while it serves, to one that streams from it, and while nobody else is away (unless it has
-/// to go anyway).
+/// A primary hands over only while it serves, to a member that streams from it, and while no other member is away
+/// (unless it must be removed anyway).
 pub fn assert_handover(scene: &Scene, facts: &Facts<'_>, memo: &SwitchoverMemo) {
     let primary = facts.primary().expect("only a primary that serves can hand over");
     let pod = scene.pods().iter().find(|pod| pod.name == memo.target).unwrap();
@@ -27,7 +27,10 @@ pub fn assert_handover(scene: &Scene, facts: &Facts<'_>, memo: &SwitchoverMemo) 
     assert!(!scene.spec.fenced.contains(&memo.target) && !scene.spec.hibernated);
     let leaves = primary.ordinal >= facts.wanted.replicas();
     let (sheltered, target) = (facts.takes_pods(primary), facts.takes_pods(pod));
-    assert!(leaves || target || !sheltered, "nobody moves to a node that is drained");
+    assert!(
+        leaves || target || !sheltered,
+        "no primary moves to a node that is drained"
+    );
     let open = scene
         .stored
         .memo
@@ -35,7 +38,9 @@ pub fn assert_handover(scene: &Scene, facts: &Facts<'_>, memo: &SwitchoverMemo) 
         .as_ref()
         .filter(|request| request.outcome.is_none());
     let requested = open.is_some_and(|request| {
-        scene.switchover.as_ref() == Some(&request.value) && request.value.split('/').next() == Some(&pod.name)
+        scene.request.as_ref() == Some(&request.request)
+            && request.request.action
+                == api::operation::Action::Switchover(api::operation::Switchover { to: pod.name.clone() })
     });
     let urgent = leaves || (!sheltered && target) || requested;
     assert!(
@@ -43,14 +48,15 @@ pub fn assert_handover(scene: &Scene, facts: &Facts<'_>, memo: &SwitchoverMemo) 
         "one disruption at a time"
     );
     let preferred = scene.spec.primary.prefer.as_ref() == Some(&pod.name);
-    let template = !facts.current_revision(primary) && scene.spec.primary.updates == PrimaryUpdates::Automatic;
+    let template =
+        !facts.current_revision(primary) && scene.spec.primary.update_policy == PrimaryUpdatePolicy::Automatic;
     assert!(urgent || template || preferred);
     assert!(
         urgent || preferred || new_ones_stay(scene, facts),
-        "a new pod is to stay up first"
+        "a new pod must stay up first"
     );
     assert_eq!(memo.ended, None);
-    // Leave to restart that somebody still makes use of comes first.
+    // A permit to restart that is still in use comes first.
     let Some(permit) = &scene.stored.intent.restart else {
         return;
     };
@@ -63,7 +69,7 @@ pub fn assert_handover(scene: &Scene, facts: &Facts<'_>, memo: &SwitchoverMemo) 
     assert!(!scene.pods().iter().any(in_use), "{} restarts", permit.pod);
 }
 
-/// A primary that is lost without the operator's doing is a failover, at once.
+/// A primary that is lost without the operator's action is a failover, at once.
 pub fn assert_failover(scene: &Scene, facts: &Facts<'_>, phase: Phase) {
     let lost = facts.primary().is_none() && facts.bootstrapped() && facts.lease.is_some() && facts.expected() > 1;
     let known = facts.all_known() && !scene.spec.paused;

@@ -1,4 +1,5 @@
-//! What holds of every decision, whatever is observed: scenes are changed at random, also into what no cluster would show.
+//! Properties of every decision, whatever is observed: scenes are changed at random, also into what no cluster would
+//! show.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
@@ -11,7 +12,8 @@ mod wal;
 use api::Phase;
 use chrono::TimeDelta;
 use machine::cluster::{
-    Action, Due, Facts, RULES, StatusChange, Step, briefly_away, due, may_follow, ready, rests, stored_phase,
+    Action, Facts, RULES, RuleKind, StatusChange, StatusWrite, Step, briefly_away, due, may_follow, ready, rests,
+    stored_phase,
 };
 use proptest::prelude::*;
 
@@ -30,18 +32,22 @@ proptest! {
         prop_assert!(decision.wake >= scene.now && decision.wake <= scene.now + TimeDelta::minutes(2));
         prop_assert_eq!(decision.failure.is_some(), decision.phase == Phase::Failed);
         assert_action(&scene, &decision.action);
-        if scene.spec.paused && !scene.deleting {
+        if scene.spec.paused && !scene.deleting && decision.rule != "accept-loss" {
             prop_assert!(matches!(decision.action, Action::Wait(_)), "{:?}", decision.action);
         }
         if scene.invalid.is_some() && !scene.deleting {
             let touches = matches!(
                 decision.action,
-                Action::Apply(_) | Action::ReplacePod(_) | Action::ResizePod(_) | Action::MarkPod { .. } | Action::ResizeClaim { .. } | Action::MakeWalClaim { .. } | Action::OrphanStatefulSet(_)
+                Action::Apply(_) | Action::ReplacePod(_) | Action::ResizePod(_) | Action::MarkPod { .. } | Action::UpdateClaim(_) | Action::ResizeClaim { .. } | Action::MakeWalClaim { .. } | Action::OrphanStatefulSet(_)
             );
             prop_assert!(!touches, "{:?}", decision.action);
         }
         scene.with_wanted(|wanted| {
             let facts = Facts::new(wanted, &scene.observed, &scene.stored, scene.now);
+            for rule in RULES.iter().filter(|rule| rule.kind == RuleKind::Explain) {
+                let acts = (rule.decide)(&facts).filter(|proposal| !matches!(proposal.action, Action::Wait(_)));
+                assert_eq!(acts, None, "{} is there to explain", rule.name);
+            }
             assert!(may_follow(stored_phase(&facts), decision.phase), "{:?} -> {:?}", scene.stored.phase, decision.phase);
             assert_voluntary(&scene, &facts, &decision.action);
             assert_changes(&scene, &facts, &decision.action);
@@ -51,18 +57,18 @@ proptest! {
                 && (!scene.spec.paused || scene.deleting)
                 && !matches!(decision.step, Some(Step::Supervised | Step::Fenced))
             {
-                assert!(waiting.deadline.is_some(), "a wait without end: {waiting:?}");
+                assert!(waiting.deadline.is_some(), "a wait without a deadline: {waiting:?}");
             }
             assert_failover(&scene, &facts, decision.phase);
             let resting = matches!(&decision.action, Action::Wait(waiting) if waiting.resting);
-            assert!(!resting || ready(&facts), "rests, and is not ready");
+            assert!(!resting || ready(&facts), "idle, but not ready");
             if decision.phase == Phase::Ready && facts.all_known() && !scene.spec.paused {
                 assert!(ready(&facts) || briefly_away(&facts).is_some());
             }
         });
     }
 
-    /// Invariant 27: what there is only once goes with nobody's pod, and with no scale-down.
+    /// Invariant 27: data that exists only once is not removed with a pod, nor by a scale-down.
     #[test]
     fn the_only_copy_of_the_data_stays(scene in alone()) {
         let decision = scene.decide();
@@ -73,7 +79,7 @@ proptest! {
         });
     }
 
-    /// Once the primary has moved, nothing sends it back as long as nothing else changes.
+    /// Once the primary has moved, nothing moves it back while nothing else changes.
     #[test]
     fn no_primary_is_moved_to_and_fro(scene in planned()) {
         let mut scene = scene;
@@ -95,7 +101,7 @@ proptest! {
                     scene.elect(ordinal.unwrap());
                 }
                 Action::ReplacePod(exact) => {
-                    // What is updated may become primary again.
+                    // An updated instance may become primary again.
                     before.clear();
                     let revision = scene.revision.clone();
                     let pod = scene.pods_mut().iter_mut().find(|pod| pod.uid == exact.uid()).unwrap();
@@ -104,7 +110,31 @@ proptest! {
                 _ => return Ok(()),
             }
         }
-        prop_assert!(false, "it never comes to rest: {:#?}", scene.decide());
+        prop_assert!(false, "it never becomes idle: {:#?}", scene.decide());
+    }
+
+    /// Texts in the status are for people: no decision, and so no deadline, depends on one.
+    #[test]
+    fn rewording_any_text_moves_no_deadline(scene in scene(), seconds in 0..8_000_i64) {
+        let mut scene = scene;
+        for _ in 0..3 {
+            scene.store();
+        }
+        let mut reworded = scene.clone();
+        if let Some(waiting) = &mut reworded.stored.waiting {
+            waiting.what = "other words".to_owned();
+            waiting.who_can_end_it = "somebody".to_owned();
+        }
+        for condition in &mut reworded.stored.conditions {
+            condition.message = "other words".to_owned();
+        }
+        for change in &mut reworded.stored.history {
+            change.because = "other words".to_owned();
+        }
+        for scene in [&mut scene, &mut reworded] {
+            scene.now += TimeDelta::seconds(seconds);
+        }
+        prop_assert_eq!(scene.decide(), reworded.decide());
     }
 
     /// A status that was written is not written again while nothing changes.
@@ -122,7 +152,7 @@ proptest! {
                 }
                 if again.action == decision.action {
                     let next = scene.status(&again);
-                    prop_assert_eq!(due(&scene.stored, &next, &again), Due::Never);
+                    prop_assert_eq!(due(&scene.stored, &next, &again), StatusWrite::None);
                     return Ok(());
                 }
             } else if !matches!(decision.action, Action::WriteStatus(_)) {
@@ -138,16 +168,20 @@ proptest! {
     fn ready_is_true_only_of_the_present_spec(scene in scene()) {
         let status = scene.status(&scene.decide());
         let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready").unwrap();
-        if ready.status == "True" {
+        // A rest that the spec wants is told apart by its reason.
+        if ready.status == "True" && ready.reason == "AsWanted" {
             prop_assert_eq!(status.observed_generation, Some(scene.generation));
             prop_assert_eq!(ready.observed_generation, Some(scene.generation));
             prop_assert!(status.current_primary.is_some());
             prop_assert_eq!(status.ready_replicas, scene.spec.replicas);
-            let promised = scene.spec.wanted_durability();
             let in_force = scene.observed.lease.get().and_then(Option::as_ref).map(|lease| lease.rule.required);
-            prop_assert_eq!(in_force, Some(promised.standbys), "the promise is in force");
-            let mode = status.durability.map(|durability| durability.mode);
-            prop_assert!(promised.standbys == 0 || mode == Some(promised.mode));
+            // A status that has lost what was chosen takes it from the rule in force.
+            if let Some(chosen) = scene.stored.memo.durability {
+                let promised = scene.spec.wanted_durability(Some(chosen));
+                prop_assert_eq!(in_force, Some(promised.standbys), "the promise is in force");
+                let mode = status.durability.map(|durability| durability.mode);
+                prop_assert!(promised.standbys == 0 || mode == Some(promised.mode));
+            }
         }
     }
 }

@@ -1,9 +1,10 @@
-//! Situations: a database at rest or a new one, with any changes.
+//! Situations: an idle database or a new one, with random changes.
 
 use api::Phase;
+use api::operation::{AcceptLoss, Action, DiscardQuarantined, RecreateLease, Restart, TakeImage};
 use api::status::{DurabilityMode, FailureReason};
-use machine::cluster::testing::Scene;
-use machine::cluster::{ChildKind, ChildState, FaultKind, Resources, Target};
+use machine::cluster::model::Scene;
+use machine::cluster::{FaultKind, Left, OwnedObject, OwnedState, Resources, Target};
 use machine::protocol::MemberState;
 use proptest::prelude::*;
 
@@ -12,7 +13,7 @@ use crate::apply::apply;
 /// One change of a scene.
 #[derive(Clone, Debug)]
 pub enum Change {
-    Child(ChildKind, Option<ChildState>),
+    Child(OwnedObject, Option<OwnedState>),
     PodsUnknown,
     ClaimsUnknown,
     LeaseUnknown,
@@ -31,7 +32,7 @@ pub enum Change {
     PodRevision(u32, u8),
     PodResources(u32, Resources),
     PodResizing(u32, u8, i64),
-    TokenVoid(u32),
+    TokenRevoked(u32),
     PodUid(u32),
     PodImage(u32, i64),
     PodNode(u32),
@@ -67,6 +68,7 @@ pub enum Change {
     Prefer(u32),
     Supervised,
     Request(u32, u8, i64),
+    Ask(Action, bool),
     NodesUnknown,
     Cordon(u32),
     Durability(Option<DurabilityMode>),
@@ -79,14 +81,20 @@ pub enum Change {
     Hibernated,
     Done(u8),
     Later(i64),
+    /// Volumes are to be taken over; it may be on record already.
+    Adopts(bool),
+    ClaimLeft(u32),
 }
 
-fn kind() -> impl Strategy<Value = ChildKind> {
-    prop::sample::select(ChildKind::ALL.to_vec())
+/// UID of a deleted database of the same name.
+pub const FORMER: &str = "0f0f0f0f-1111-2222-3333-444444444444";
+
+fn kind() -> impl Strategy<Value = OwnedObject> {
+    prop::sample::select(OwnedObject::ALL.to_vec())
 }
 
-fn child_state() -> impl Strategy<Value = Option<ChildState>> {
-    let drifted = |immutable| ChildState::Drifted {
+fn child_state() -> impl Strategy<Value = Option<OwnedState>> {
+    let drifted = |immutable| OwnedState::Drifted {
         uid: "other".to_owned(),
         resource_version: "9".to_owned(),
         what: "spec".to_owned(),
@@ -94,15 +102,20 @@ fn child_state() -> impl Strategy<Value = Option<ChildState>> {
     };
     prop_oneof![
         Just(None),
-        Just(Some(ChildState::Missing)),
-        Just(Some(ChildState::Foreign {
-            why: "owned by Deployment other".to_owned()
+        Just(Some(OwnedState::Missing)),
+        any::<bool>().prop_map(|is_left| Some(OwnedState::Foreign {
+            why: "owned by Deployment other".to_owned(),
+            left: is_left.then(|| Left {
+                by: FORMER.to_owned(),
+                uid: "left".to_owned(),
+                resource_version: "9".to_owned(),
+            }),
         })),
-        Just(Some(ChildState::Current {
+        Just(Some(OwnedState::Current {
             uid: "other".to_owned()
         })),
         any::<bool>().prop_map(move |immutable| Some(drifted(immutable))),
-        any::<bool>().prop_map(|recoverable| Some(ChildState::Damaged {
+        any::<bool>().prop_map(|recoverable| Some(OwnedState::Damaged {
             uid: "other".to_owned(),
             resource_version: "9".to_owned(),
             what: "is empty".to_owned(),
@@ -171,7 +184,7 @@ fn observed_change() -> impl Strategy<Value = Change> {
         3 => (pod(), resources()).prop_map(|(pod, resources)| Change::PodResources(pod, resources)),
         2 => (pod(), 0..2_u8, 0..120_i64).prop_map(|(pod, to, ago)| Change::PodResizing(pod, to, ago)),
         1 => pod().prop_map(Change::PodUid),
-        1 => pod().prop_map(Change::TokenVoid),
+        1 => pod().prop_map(Change::TokenRevoked),
         1 => (pod(), 0..300_i64).prop_map(|(pod, seconds)| Change::PodImage(pod, seconds)),
         1 => pod().prop_map(Change::PodNode),
         1 => pod().prop_map(Change::PodUnstarted),
@@ -228,6 +241,7 @@ fn other_change() -> impl Strategy<Value = Change> {
         2 => (0..4_u32).prop_map(Change::Prefer),
         2 => Just(Change::Supervised),
         3 => (0..5_u32, 0..3_u8, 0..600_i64).prop_map(|(to, noted, ago)| Change::Request(to, noted, ago)),
+        3 => (asks(), any::<bool>()).prop_map(|(action, noted)| Change::Ask(action, noted)),
         1 => mode.prop_map(Change::Durability),
         2 => (0..3_usize, 0..5_u32).prop_map(|(required, replicas)| Change::Rule(required, replicas)),
         3 => (0..4_u32, 0..90_i64, prop::option::of(0..90_i64)).prop_map(|(to, ago, ended)| Change::Switchover(to, ago, ended)),
@@ -238,6 +252,8 @@ fn other_change() -> impl Strategy<Value = Change> {
         2 => Just(Change::Hibernated),
         1 => (0..3_u8).prop_map(Change::Done),
         1 => (0..600_i64).prop_map(Change::Later),
+        1 => any::<bool>().prop_map(Change::Adopts),
+        1 => (0..4_u32).prop_map(Change::ClaimLeft),
     ]
 }
 
@@ -255,7 +271,7 @@ pub fn scene() -> impl Strategy<Value = Scene> {
     })
 }
 
-/// A database at rest, and several reasons for its primary to move.
+/// An idle database, and several reasons for its primary to move.
 pub fn planned() -> impl Strategy<Value = Scene> {
     let change = prop_oneof![
         4 => (0..5_u32).prop_map(Change::Cordon),
@@ -279,8 +295,8 @@ pub fn planned() -> impl Strategy<Value = Scene> {
     })
 }
 
-/// One instance, or a second one beside it, and what its data might go with: first some changes, and more of them when what
-/// is decided then has been written.
+/// One instance, or a second one beside it, and events that may remove its data: first some changes, and more of them
+/// after the decision was written.
 pub fn alone() -> impl Strategy<Value = Scene> {
     let pod = || 0..2_u32;
     let change = prop_oneof![
@@ -298,7 +314,7 @@ pub fn alone() -> impl Strategy<Value = Scene> {
         1 => pod().prop_map(Change::PodTerminating),
         1 => pod().prop_map(Change::PodNode),
         1 => pod().prop_map(Change::PodUnstarted),
-        1 => pod().prop_map(Change::TokenVoid),
+        1 => pod().prop_map(Change::TokenRevoked),
         1 => pod().prop_map(Change::AddPod),
         1 => (pod(), any::<bool>()).prop_map(|(pod, serving)| Change::Holder(pod, serving)),
         1 => Just(Change::NoHolder),
@@ -318,4 +334,22 @@ pub fn alone() -> impl Strategy<Value = Scene> {
         after.into_iter().for_each(|change| apply(&mut scene, change));
         scene
     })
+}
+
+/// Requests of operations, besides a switchover.
+fn asks() -> impl Strategy<Value = Action> {
+    let quarantined = |name: &str| DiscardQuarantined {
+        instance: "demo-1".to_owned(),
+        name: name.to_owned(),
+    };
+    let image = |image: &str| TakeImage {
+        image: image.to_owned(),
+    };
+    prop_oneof![
+        Just(Action::Restart(Restart {})),
+        Just(Action::RecreateLease(RecreateLease {})),
+        Just(Action::TakeImage(image("postgres:17"))),
+        (0..4_u64).prop_map(|epoch| Action::AcceptLoss(AcceptLoss { epoch })),
+        Just(Action::DiscardQuarantined(quarantined("1-0_3000060-1"))),
+    ]
 }

@@ -1,7 +1,7 @@
-//! WAL volumes that are added, taken back and changed, in situations of their own.
+//! WAL volumes that are added, reverted and changed, in situations of their own.
 
 use chrono::TimeDelta;
-use machine::cluster::testing::Scene;
+use machine::cluster::model::Scene;
 use machine::cluster::{Action, Claim, Facts, Known, Pod, StatusChange, StorageClass, Volume, WalVolumes};
 use proptest::prelude::*;
 
@@ -16,11 +16,11 @@ enum Change {
     NamedClass,
     Set(WalVolumes),
     Given(u32),
-    /// Made so many seconds ago for this node, with a volume now, and ever.
+    /// Made this many seconds ago for this node, with a volume now, and ever.
     Claim(u32, i64, Option<u32>, bool, bool),
     ClaimForeign(u32),
     ClaimTerminating(u32),
-    /// Made again, with whose WAL claim.
+    /// Made again, with the WAL claim of that instance.
     Pod(u32, Option<u32>),
     PodNode(u32, Option<u32>),
     PodAway(u32),
@@ -100,7 +100,7 @@ fn apply(scene: &mut Scene, change: Change) {
         Change::Add if scene.spec.storage.wal.is_none() => scene.add_wal_volume(),
         Change::TakeBack => scene.take_wal_volume_back(),
         Change::Image => scene.revision = scene.revision.replace("r1", "r2"),
-        Change::Size => scene.wal_bytes *= 2,
+        Change::Size => scene.wal_bytes.0 *= 2,
         Change::Class(class) => scene.observed.wal_storage_class = Known::Known(class),
         Change::NamedClass => scene.edit(|spec| {
             if let Some(wal) = &mut spec.storage.wal {
@@ -156,7 +156,9 @@ fn apply(scene: &mut Scene, change: Change) {
         Change::Primary(ordinal) => scene.elect(ordinal),
         Change::Fenced(ordinal) => scene.edit(|spec| spec.fenced = vec![format!("demo-{ordinal}")]),
         Change::Hibernated => scene.edit(|spec| spec.hibernated = true),
-        Change::Supervised => scene.edit(|spec| spec.primary.updates = api::spec::PrimaryUpdates::Supervised),
+        Change::Supervised => {
+            scene.edit(|spec| spec.primary.update_policy = api::spec::PrimaryUpdatePolicy::Supervised)
+        }
         Change::PodsUnknown => scene.observed.pods = Known::Unknown,
         Change::ClaimsUnknown => scene.observed.claims = Known::Unknown,
         Change::Add => {}
@@ -206,7 +208,7 @@ fn assert_wal_volumes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 !claim.bound && !claim.had_volume && !claim.terminating,
                 "something may be on it"
             );
-            let pods = scene.observed.pods.get().expect("who uses it is known");
+            let pods = scene.observed.pods.get().expect("the pods are known");
             assert!(
                 pods.iter().all(|pod| pod.wal_claim.as_ref() != Some(&claim.name)),
                 "a pod uses it"
@@ -214,7 +216,7 @@ fn assert_wal_volumes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             let set = scene.observed.stateful_set.as_ref().unwrap();
             assert!(set.wal != WalVolumes::Templated && set.wal != WalVolumes::Of(claim.ordinal));
             let young = scene.now < claim.created + TimeDelta::minutes(1);
-            assert!(!asked || !young, "it may come yet");
+            assert!(!asked || !young, "it may still be provisioned");
         }
         Action::Apply(apply) => {
             if let Some(WalVolumes::Of(ordinal)) = apply.wal {
@@ -227,7 +229,7 @@ fn assert_wal_volumes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 StatusChange::GiveWalVolumes(given) => Some(given),
                 _ => None,
             });
-            assert!(given.is_none() || asked, "it could not be taken back");
+            assert!(given.is_none() || asked, "it could not be reverted");
         }
         Action::ReplacePod(exact) => {
             let pod = scene.pods().iter().find(|pod| pod.uid == exact.uid()).unwrap();

@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn one_replica_at_a_time_and_a_primary_only_if_it_is_alone() {
         for (instances, of_primary, of_replicas) in [(1, 1, 0), (2, 0, 1), (3, 0, 1), (5, 0, 1), (9, 0, 1)] {
-            let db = database(json!({"replicas": instances, "storage": {"size": "1Gi"}}));
+            let db = database(json!({"replicas": instances, "storage": {"data": {"size": "1Gi"}}}));
             let config = Config::default();
             let subject = Subject::new(&db, &config).unwrap();
             let found = (
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn no_pod_is_selected_by_both() {
-        let db = database(json!({"storage": {"size": "1Gi"}}));
+        let db = database(json!({"storage": {"data": {"size": "1Gi"}}}));
         let config = Config::default();
         let subject = Subject::new(&db, &config).unwrap();
         let selects = |budget: PodDisruptionBudget, role: Option<&str>| {

@@ -1,5 +1,6 @@
 //! Where `-rw` points. Made once and empty; its endpoints belong to the holder's agent.
 
+use api::names::SLICE_MANAGER;
 use k8s_openapi::api::discovery::v1::{EndpointPort, EndpointSlice};
 
 use super::Subject;
@@ -13,7 +14,7 @@ pub fn endpoint_slice(subject: &Subject<'_>) -> EndpointSlice {
         // Tells Kubernetes' own controllers to leave it alone.
         (
             "endpointslice.kubernetes.io/managed-by".to_owned(),
-            "agent.clustereddatabase.io".to_owned(),
+            SLICE_MANAGER.to_owned(),
         ),
     ]);
     EndpointSlice {

@@ -7,7 +7,7 @@ use super::Subject;
 /// The empty Lease.
 pub fn lease(subject: &Subject<'_>) -> Lease {
     Lease {
-        metadata: subject.meta(subject.names.lease()),
+        metadata: subject.kept_meta(subject.names.lease()),
         spec: Some(LeaseSpec::default()),
     }
 }

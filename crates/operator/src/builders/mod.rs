@@ -15,11 +15,12 @@ pub mod stateful_set;
 
 use std::collections::BTreeMap;
 
-use api::names::{ANNOTATION_TAKE_IMAGE, LABEL_CLUSTER, Names};
+use api::names::{LABEL_CLUSTER, LABEL_CLUSTER_UID, Names};
+use api::spec::MetadataTemplate;
 use api::status::GrantedStorage;
 use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::{Resource, ResourceExt};
+use kube::Resource;
 use machine::cluster::{WalVolumes, image_in_use};
 
 use crate::config::Config;
@@ -52,7 +53,10 @@ pub struct Subject<'a> {
 pub struct Incomplete(&'static str);
 
 impl<'a> Subject<'a> {
-    /// The subject of `db`; an error if it has no name, namespace or UID.
+    /// The subject of `db`.
+    ///
+    /// # Errors
+    /// Fails if `db` has no name, namespace or UID; the error says which.
     pub fn new(db: &'a ClusteredDatabase, config: &'a Config) -> Result<Self, Incomplete> {
         let meta = db.meta();
         let name = meta.name.clone().ok_or(Incomplete("name"))?;
@@ -81,9 +85,13 @@ impl<'a> Subject<'a> {
     pub fn image(&self) -> String {
         let none = ClusteredDatabaseStatus::default();
         let status = self.db.status.as_ref().unwrap_or(&none);
-        let order = self.db.annotations().get(ANNOTATION_TAKE_IMAGE).map(String::as_str);
         let (default, running) = (self.default_image(), self.running.as_deref());
-        image_in_use(&self.db.spec.postgres, status, &default, order, running).to_owned()
+        image_in_use(&self.db.spec.postgres, status, &default, running).to_owned()
+    }
+
+    /// UID of the operation that asked last for a restart of all instances.
+    pub fn restarted_by(&self) -> Option<&'a str> {
+        self.db.status.as_ref()?.memo.restarted_by.as_deref()
     }
 
     /// What volumes are held down to, as long as more is refused.
@@ -101,6 +109,16 @@ impl<'a> Subject<'a> {
             owner_references: Some(vec![self.owner()]),
             ..ObjectMeta::default()
         }
+    }
+
+    /// Metadata of the object `name` that a database which adopts the volumes needs: no owner takes it along, and a label says
+    /// whose it is.
+    pub fn kept_meta(&self, name: String) -> ObjectMeta {
+        let mut meta = self.meta(name);
+        meta.owner_references = None;
+        let labels = meta.labels.get_or_insert_default();
+        labels.insert(LABEL_CLUSTER_UID.to_owned(), self.uid.clone());
+        meta
     }
 
     /// The labels on every object of this database.
@@ -129,6 +147,18 @@ impl<'a> Subject<'a> {
     }
 }
 
+/// Adds the user's labels and annotations. What the operator needs wins.
+pub(crate) fn add_metadata(metadata: &mut ObjectMeta, template: &MetadataTemplate) {
+    for (own, users) in [
+        (&mut metadata.labels, &template.labels),
+        (&mut metadata.annotations, &template.annotations),
+    ] {
+        let mut all = users.clone();
+        all.extend(own.take().unwrap_or_default());
+        *own = (!all.is_empty()).then_some(all);
+    }
+}
+
 #[cfg(test)]
 pub(crate) mod fixture {
     use super::*;
@@ -136,7 +166,7 @@ pub(crate) mod fixture {
     /// A resource as an API server returns it, with this spec.
     pub fn database(spec: serde_json::Value) -> ClusteredDatabase {
         serde_json::from_value(serde_json::json!({
-            "apiVersion": "clustereddatabase.io/v1alpha1",
+            "apiVersion": "clustereddatabase.io/v1alpha2",
             "kind": "ClusteredDatabase",
             "metadata": {"name": "db", "namespace": "ns", "uid": "0f0f0f0f-1111-2222-3333-444444444444", "generation": 1},
             "spec": spec,
@@ -146,7 +176,7 @@ pub(crate) mod fixture {
 
     /// The smallest resource.
     pub fn smallest() -> ClusteredDatabase {
-        database(serde_json::json!({"storage": {"size": "1Gi"}}))
+        database(serde_json::json!({"storage": {"data": {"size": "1Gi"}}}))
     }
 
     #[test]
@@ -158,7 +188,7 @@ pub(crate) mod fixture {
             (owner.kind.as_str(), owner.controller),
             ("ClusteredDatabase", Some(true))
         );
-        assert_eq!(owner.api_version, "clustereddatabase.io/v1alpha1");
+        assert_eq!(owner.api_version, "clustereddatabase.io/v1alpha2");
         assert_eq!(owner.uid, db.metadata.uid.unwrap());
         assert_eq!(meta.labels.unwrap()[LABEL_CLUSTER], "db");
     }

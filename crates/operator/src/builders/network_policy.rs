@@ -80,7 +80,7 @@ mod tests {
 
     /// Who may connect to each port by name: `null` is everybody, a port without an entry nobody.
     fn allowed(network_policy: Value) -> Vec<(String, Value)> {
-        let db = database(json!({"storage": {"size": "1Gi"}, "networkPolicy": network_policy}));
+        let db = database(json!({"storage": {"data": {"size": "1Gi"}}, "networkPolicy": network_policy}));
         let config = Config::default();
         let policy = serde_json::to_value(super::network_policy(&Subject::new(&db, &config).unwrap())).unwrap();
         assert_eq!(

@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use api::names::{
-    AGENT_PATH, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH, DATA_VOLUME, ENV_WAL_OF,
-    LABEL_ROLE, PEER_PORT, PROBE_PORT, ROLE_REPLICA, RUN_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
+    AGENT_PATH, ANNOTATION_BASE_REVISION, ANNOTATION_RESTARTED_BY, ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH,
+    DATA_VOLUME, ENV_ARCHIVES, ENV_WAL_OF, LABEL_ROLE, PEER_PORT, PROBE_PORT, RECOVERY_STORE_PATH, ROLE_REPLICA,
+    RUN_PATH, STORE_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
 };
+use api::spec::{ImagePullPolicy, PullSecret, StoreSpec};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction,
-    KeyToPath, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext, PodSpec, PodTemplateSpec,
-    Probe, SeccompProfile, SecretVolumeSource, SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
+    KeyToPath, LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext,
+    PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource, SeccompProfile, SecretProjection, SecretVolumeSource,
+    SecurityContext, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -40,20 +43,29 @@ const TMP_VOLUME: &str = "tmp";
 const SHM_VOLUME: &str = "shm";
 const TLS_VOLUME: &str = "tls";
 const APP_VOLUME: &str = "app";
+const STORE_VOLUME: &str = "store";
+const RECOVERY_STORE_VOLUME: &str = "recovery-store";
+/// The keys of a Secret with S3 credentials that pods see; others in it stay away from them.
+const S3_CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+/// The file of the store's authority in [`STORE_PATH`].
+const AUTHORITY_KEY: &str = "ca.crt";
 /// Read by the group (fsGroup) and by nobody else; PostgreSQL refuses keys that others may read.
 const SECRET_MODE: i32 = 0o440;
 
 /// The pod template, with its revisions as annotations.
 pub fn pod_template(subject: &Subject<'_>) -> PodTemplateSpec {
-    let metadata = &subject.db.spec.pod_metadata;
+    let metadata = &subject.db.spec.pods.metadata;
     let mut labels = metadata.labels.clone();
     labels.extend(subject.labels());
     // The operator turns it into `primary` where that is so; until then a pod must not be taken for one.
     labels.insert(LABEL_ROLE.to_owned(), ROLE_REPLICA.to_owned());
+    let mut annotations = metadata.annotations.clone();
+    let restarted_by = subject.restarted_by().map(str::to_owned);
+    annotations.extend(restarted_by.map(|uid| (ANNOTATION_RESTARTED_BY.to_owned(), uid)));
     let mut template = PodTemplateSpec {
         metadata: Some(ObjectMeta {
             labels: Some(labels),
-            annotations: Some(metadata.annotations.clone()),
+            annotations: Some(annotations),
             ..ObjectMeta::default()
         }),
         spec: Some(pod_spec(subject)),
@@ -135,12 +147,17 @@ fn base_revision(template: &PodTemplateSpec) -> String {
 
 fn pod_spec(subject: &Subject<'_>) -> PodSpec {
     let scheduling = &subject.db.spec.scheduling;
+    let pull_secrets = &subject.db.spec.postgres.image_pull_secrets;
+    let reference = |secret: &PullSecret| LocalObjectReference {
+        name: secret.name.clone(),
+    };
     PodSpec {
         service_account_name: Some(subject.names.cluster().to_owned()),
         automount_service_account_token: Some(true),
         enable_service_links: Some(false),
         termination_grace_period_seconds: Some(TERMINATION_SECONDS),
         security_context: Some(pod_security()),
+        image_pull_secrets: (!pull_secrets.is_empty()).then(|| pull_secrets.iter().map(reference).collect()),
         init_containers: Some(vec![install_container(subject)]),
         containers: vec![postgres_container(subject)],
         volumes: Some(volumes(subject)),
@@ -150,11 +167,19 @@ fn pod_spec(subject: &Subject<'_>) -> PodSpec {
         priority_class_name: scheduling.priority_class_name.clone(),
         topology_spread_constraints: Some(
             scheduling
-                .topology_spread
+                .topology_spread_constraints
                 .clone()
                 .unwrap_or_else(|| default_spread(subject)),
         ),
         ..PodSpec::default()
+    }
+}
+
+const fn pull_policy(policy: ImagePullPolicy) -> &'static str {
+    match policy {
+        ImagePullPolicy::IfNotPresent => "IfNotPresent",
+        ImagePullPolicy::Always => "Always",
+        ImagePullPolicy::Never => "Never",
     }
 }
 
@@ -193,10 +218,12 @@ fn postgres_container(subject: &Subject<'_>) -> Container {
     if subject.db.spec.storage.wal.is_some() && subject.wal != WalVolumes::Withheld {
         mounts.push(mount(WAL_VOLUME, WAL_PATH));
     }
+    let stores = store_volumes(subject);
+    mounts.extend(stores.map(|(volume, path)| read_only(&volume.name, path)));
     Container {
         name: CONTAINER.to_owned(),
         image: Some(subject.image()),
-        image_pull_policy: Some("IfNotPresent".to_owned()),
+        image_pull_policy: Some(pull_policy(subject.db.spec.postgres.image_pull_policy).to_owned()),
         command: Some(vec![agent(), "run".to_owned()]),
         env: Some(environment(subject)),
         ports: Some(vec![
@@ -234,7 +261,9 @@ fn environment(subject: &Subject<'_>) -> Vec<EnvVar> {
         value: Some(value),
         ..EnvVar::default()
     };
-    vec![
+    let archives = subject.db.spec.backup.is_some();
+    let archives = archives.then(|| value(ENV_ARCHIVES, "true".to_owned()));
+    let always = [
         field("POD_NAME", "metadata.name"),
         field("POD_UID", "metadata.uid"),
         field("POD_IP", "status.podIP"),
@@ -246,7 +275,8 @@ fn environment(subject: &Subject<'_>) -> Vec<EnvVar> {
         value("PGHOST", format!("{RUN_PATH}/socket")),
         value("PGPORT", subject.db.spec.postgres.port.to_string()),
         value("PGUSER", "postgres".to_owned()),
-    ]
+    ];
+    always.into_iter().chain(archives).collect()
 }
 
 fn volumes(subject: &Subject<'_>) -> Vec<Volume> {
@@ -265,27 +295,71 @@ fn volumes(subject: &Subject<'_>) -> Vec<Volume> {
         }),
         ..Volume::default()
     };
+    let (app, key) = match &subject.db.spec.initdb().password_secret_ref {
+        Some(own) => (own.name.clone(), own.key.clone()),
+        None => (subject.names.app_secret(), PASSWORD_KEY.to_owned()),
+    };
     let password = KeyToPath {
-        key: PASSWORD_KEY.to_owned(),
+        key,
         path: PASSWORD_KEY.to_owned(),
         mode: None,
     };
-    let app = subject
-        .db
-        .spec
-        .bootstrap
-        .initdb
-        .password_secret
-        .clone()
-        .unwrap_or_else(|| subject.names.app_secret());
-    vec![
+    let always = [
         empty(AGENT_VOLUME, EmptyDirVolumeSource::default()),
         empty(RUN_VOLUME, EmptyDirVolumeSource::default()),
         empty(TMP_VOLUME, EmptyDirVolumeSource::default()),
         empty(SHM_VOLUME, shared_memory(subject)),
         secret(TLS_VOLUME, subject.names.tls_secret(), None),
         secret(APP_VOLUME, app, Some(vec![password])),
-    ]
+    ];
+    always
+        .into_iter()
+        .chain(store_volumes(subject).map(|(volume, _)| volume))
+        .collect()
+}
+
+/// The volumes with the Secrets of the stores that the spec names, and where each is mounted.
+fn store_volumes(subject: &Subject<'_>) -> impl Iterator<Item = (Volume, &'static str)> {
+    let spec = &subject.db.spec;
+    let own = spec.backup.as_ref().map(|backup| &backup.store);
+    let recovery = spec.recovery().map(|recovery| &recovery.from.store);
+    let volumes = [
+        own.and_then(|store| Some((store_volume(STORE_VOLUME, store)?, STORE_PATH))),
+        recovery.and_then(|store| Some((store_volume(RECOVERY_STORE_VOLUME, store)?, RECOVERY_STORE_PATH))),
+    ];
+    volumes.into_iter().flatten()
+}
+
+/// The credentials and the authority of a store, if the spec names any. A Secret that is missing keeps no pod from starting: the database
+/// matters more than its archive, and the archive's fault is told.
+fn store_volume(name: &str, store: &StoreSpec) -> Option<Volume> {
+    let s3 = store.s3.as_ref()?;
+    let key = |key: &str, path: &str| KeyToPath {
+        key: key.to_owned(),
+        path: path.to_owned(),
+        mode: None,
+    };
+    let source = |name: &str, items: Vec<KeyToPath>| VolumeProjection {
+        secret: Some(SecretProjection {
+            name: name.to_owned(),
+            items: Some(items),
+            optional: Some(true),
+        }),
+        ..VolumeProjection::default()
+    };
+    let credentials = s3.credentials_secret_ref.as_ref();
+    let credentials = credentials.map(|of| source(&of.name, S3_CREDENTIALS.map(|name| key(name, name)).into()));
+    let authority = s3.ca_secret_ref.as_ref();
+    let authority = authority.map(|of| source(&of.name, vec![key(&of.key, AUTHORITY_KEY)]));
+    let sources: Vec<VolumeProjection> = [credentials, authority].into_iter().flatten().collect();
+    (!sources.is_empty()).then(|| Volume {
+        name: name.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(sources),
+            default_mode: Some(SECRET_MODE),
+        }),
+        ..Volume::default()
+    })
 }
 
 /// PostgreSQL's dynamic shared memory (parallel queries). What is used counts against the container's memory limit,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Subject;
 use crate::certificates::Pair;
@@ -18,14 +19,22 @@ pub const CA_KEY_KEY: &str = "ca.key";
 pub const CERTIFICATE_KEY: &str = "tls.crt";
 /// Key of the agents' private key.
 pub const KEY_KEY: &str = "tls.key";
-/// Keys of the application's Secret, all of them.
-pub const APPLICATION_KEYS: [&str; 8] = [
+/// Keys of the application's Secret, all of them. Those of the Service Binding specification
+/// (<https://servicebinding.io/spec/core/1.1.0/>, "Well-known Secret Entries") are `type`, `provider`, `host`, `port`, `uri`,
+/// `username`, `password`, and `database`.
+pub const APPLICATION_KEYS: [&str; 14] = [
+    CA_CERTIFICATE_KEY,
+    "database",
     "dbname",
     "host",
     "jdbc-uri",
+    "jdbc-uri-verify-full",
     PASSWORD_KEY,
     "port",
+    "provider",
+    "type",
     "uri",
+    "uri-verify-full",
     "user",
     "username",
 ];
@@ -39,8 +48,7 @@ pub fn ca(subject: &Subject<'_>, authority: &Pair) -> Secret {
         (CA_KEY_KEY, &authority.key),
     ];
     secret(
-        subject,
-        subject.names.ca_secret(),
+        subject.kept_meta(subject.names.ca_secret()),
         "Opaque",
         data.map(|(key, text)| (key.to_owned(), text.clone())).into(),
     )
@@ -54,16 +62,17 @@ pub fn tls(subject: &Subject<'_>, agents: &Pair, authority_certificate: &str) ->
         (CA_CERTIFICATE_KEY, authority_certificate),
     ];
     let data = data.map(|(key, text)| (key.to_owned(), text.to_owned())).into();
-    secret(subject, subject.names.tls_secret(), "kubernetes.io/tls", data)
+    secret(subject.meta(subject.names.tls_secret()), "kubernetes.io/tls", data)
 }
 
-/// Secret with the application's credentials.
-pub fn app(subject: &Subject<'_>, password: &Password) -> Secret {
+/// Secret with all that an application needs to connect. Its type is that of a bound Service.
+pub fn app(subject: &Subject<'_>, password: &Password, authority_certificate: &str) -> Secret {
+    let mut data = application(subject, password);
+    data.insert(CA_CERTIFICATE_KEY.to_owned(), authority_certificate.to_owned());
     secret(
-        subject,
-        subject.names.app_secret(),
-        "Opaque",
-        application(subject, password),
+        subject.kept_meta(subject.names.app_secret()),
+        "servicebinding.io/postgresql",
+        data,
     )
 }
 
@@ -76,10 +85,8 @@ pub fn authority_of(secret: &Secret) -> Option<Pair> {
 }
 
 /// The password in a Secret; `None` if it is missing, empty or not text.
-pub fn password_of(secret: &Secret) -> Option<Password> {
-    text(secret, PASSWORD_KEY)
-        .filter(|text| !text.is_empty())
-        .map(Password::chosen)
+pub fn password_of(secret: &Secret, key: &str) -> Option<Password> {
+    text(secret, key).filter(|text| !text.is_empty()).map(Password::chosen)
 }
 
 /// The text under a key of a Secret; `None` if there is none or it is not text.
@@ -87,9 +94,9 @@ pub fn text(secret: &Secret, key: &str) -> Option<String> {
     String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
 }
 
-fn secret(subject: &Subject<'_>, name: String, kind: &str, data: BTreeMap<String, String>) -> Secret {
+fn secret(metadata: ObjectMeta, kind: &str, data: BTreeMap<String, String>) -> Secret {
     Secret {
-        metadata: subject.meta(name),
+        metadata,
         type_: Some(kind.to_owned()),
         data: Some(
             data.into_iter()
@@ -137,9 +144,9 @@ mod tests {
             ),
             ..Secret::default()
         };
-        assert_eq!(password_of(&Secret::default()), None);
-        assert_eq!(password_of(&with(&[("password", b"")])), None);
-        assert_eq!(password_of(&with(&[("password", b"\xff")])), None);
-        assert!(password_of(&with(&[("password", b"x")])).is_some());
+        assert_eq!(password_of(&Secret::default(), PASSWORD_KEY), None);
+        assert_eq!(password_of(&with(&[("password", b"")]), PASSWORD_KEY), None);
+        assert_eq!(password_of(&with(&[("password", b"\xff")]), PASSWORD_KEY), None);
+        assert!(password_of(&with(&[("password", b"x")]), PASSWORD_KEY).is_some());
     }
 }

@@ -2,14 +2,13 @@
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 
-use super::Subject;
+use super::{Subject, add_metadata};
 
-/// The agents' ServiceAccount, with the annotations that the user asks for. Its token is mounted only where a pod
+/// The agents' ServiceAccount, with the labels and annotations that the user asks for. Its token is mounted only where a pod
 /// says so.
 pub fn service_account(subject: &Subject<'_>) -> ServiceAccount {
     let mut metadata = subject.meta(subject.names.cluster().to_owned());
-    let annotations = &subject.db.spec.service_account_annotations;
-    metadata.annotations = (!annotations.is_empty()).then(|| annotations.clone());
+    add_metadata(&mut metadata, &subject.db.spec.service_account.metadata);
     ServiceAccount {
         metadata,
         automount_service_account_token: Some(false),
@@ -19,20 +18,28 @@ pub fn service_account(subject: &Subject<'_>) -> ServiceAccount {
 
 #[cfg(test)]
 mod tests {
+    use api::names::LABEL_CLUSTER;
+
     use super::*;
     use crate::builders::fixture::database;
     use crate::config::Config;
 
     #[test]
-    fn carries_the_users_annotations() {
+    fn carries_the_users_labels_and_annotations() {
         let db = database(serde_json::json!({
-            "storage": {"size": "1Gi"}, "serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "arn:x"},
+            "storage": {"data": {"size": "1Gi"}}, "serviceAccount": {"metadata": {
+                "labels": {"team": "shop", LABEL_CLUSTER: "other"}, "annotations": {"eks.amazonaws.com/role-arn": "arn:x"}}},
         }));
         let config = Config::default();
         let account = service_account(&Subject::new(&db, &config).unwrap());
         assert_eq!(
             account.metadata.annotations.unwrap()["eks.amazonaws.com/role-arn"],
             "arn:x"
+        );
+        let labels = account.metadata.labels.unwrap();
+        assert_eq!(
+            (labels["team"].as_str(), labels[LABEL_CLUSTER].as_str()),
+            ("shop", "db")
         );
         assert_eq!(account.automount_service_account_token, Some(false));
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::names::{DATA_VOLUME, LABEL_CLUSTER_UID, WAL_VOLUME};
+use api::spec::VolumeSpec;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -10,8 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use machine::cluster::WalVolumes;
 
-use super::Subject;
 use super::pod_template::pod_template;
+use super::{Subject, add_metadata};
 
 /// On a claim: the node that its volume is to be reached from.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -20,12 +21,11 @@ pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {
     let storage = &subject.db.spec.storage;
     let granted = subject.granted();
-    let data_size = granted.data.as_ref().unwrap_or(&storage.size);
-    let class = storage.storage_class_name.as_ref();
-    let mut claims = vec![claim(subject, DATA_VOLUME, data_size, class)];
+    let data_size = granted.data.as_ref().unwrap_or(&storage.data.size);
+    let mut claims = vec![claim(subject, DATA_VOLUME, data_size, &storage.data)];
     if let Some(wal) = storage.wal.as_ref().filter(|_| subject.wal == WalVolumes::Templated) {
         let size = granted.wal.as_ref().unwrap_or(&wal.size);
-        claims.push(claim(subject, WAL_VOLUME, size, wal.storage_class_name.as_ref()));
+        claims.push(claim(subject, WAL_VOLUME, size, wal));
     }
     StatefulSet {
         metadata: subject.meta(subject.names.cluster().to_owned()),
@@ -52,25 +52,29 @@ pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {
 /// The WAL claim of one pod, as the claim template makes it; its volume is made where this node can reach it.
 pub fn wal_claim(subject: &Subject<'_>, name: &str, node: &str) -> Option<PersistentVolumeClaim> {
     let wal = subject.db.spec.storage.wal.as_ref()?;
-    let mut claim = claim(subject, name, &wal.size, wal.storage_class_name.as_ref());
+    let mut claim = claim(subject, name, &wal.size, wal);
     claim.metadata.namespace = Some(subject.namespace.clone());
     // A class that waits for the first pod waits for this instead: the scheduler says it so, too.
-    claim.metadata.annotations = Some(BTreeMap::from([(SELECTED_NODE.to_owned(), node.to_owned())]));
+    let annotations = claim.metadata.annotations.get_or_insert_default();
+    annotations.insert(SELECTED_NODE.to_owned(), node.to_owned());
     Some(claim)
 }
 
-fn claim(subject: &Subject<'_>, name: &str, size: &str, class: Option<&String>) -> PersistentVolumeClaim {
+fn claim(subject: &Subject<'_>, name: &str, size: &str, volume: &VolumeSpec) -> PersistentVolumeClaim {
     let mut labels = subject.labels();
     labels.insert(LABEL_CLUSTER_UID.to_owned(), subject.uid.clone());
+    let mut metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some(labels),
+        ..ObjectMeta::default()
+    };
+    add_metadata(&mut metadata, &volume.metadata);
     PersistentVolumeClaim {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            labels: Some(labels),
-            ..ObjectMeta::default()
-        },
+        metadata,
         spec: Some(PersistentVolumeClaimSpec {
             access_modes: Some(vec!["ReadWriteOnce".to_owned()]),
-            storage_class_name: class.cloned(),
+            storage_class_name: volume.storage_class_name.clone(),
+            volume_attributes_class_name: volume.volume_attributes_class_name.clone(),
             resources: Some(VolumeResourceRequirements {
                 requests: Some(BTreeMap::from([("storage".to_owned(), Quantity(size.to_owned()))])),
                 limits: None,
@@ -108,7 +112,7 @@ mod tests {
     #[test]
     fn a_wal_claim_that_is_made_for_one_pod_is_as_the_template_says() {
         let db = database(
-            serde_json::json!({"storage": {"size": "10Gi", "wal": {"size": "2Gi", "storageClassName": "fast"}}}),
+            serde_json::json!({"storage": {"data": {"size": "10Gi"}, "wal": {"size": "2Gi", "storageClassName": "fast"}}}),
         );
         let config = Config::default();
         let subject = Subject::new(&db, &config).unwrap();
@@ -126,7 +130,7 @@ mod tests {
 
     #[test]
     fn claims_are_made_no_larger_than_those_that_are_refused_more() {
-        let spec = serde_json::json!({"storage": {"size": "1Ti", "wal": {"size": "2Gi"}}});
+        let spec = serde_json::json!({"storage": {"data": {"size": "1Ti"}, "wal": {"size": "2Gi"}}});
         let mut db = database(spec);
         let sizes = |db: &api::ClusteredDatabase| {
             let config = Config::default();
@@ -145,7 +149,7 @@ mod tests {
     #[test]
     fn claims_say_whose_they_are() {
         let db = database(serde_json::json!({
-            "storage": {"size": "10Gi", "storageClassName": "fast", "wal": {"size": "2Gi"}},
+            "storage": {"data": {"size": "10Gi", "storageClassName": "fast"}, "wal": {"size": "2Gi"}},
         }));
         let config = Config::default();
         let claims = stateful_set(&Subject::new(&db, &config).unwrap(), 3)

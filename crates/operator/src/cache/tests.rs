@@ -3,7 +3,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::*;
 
 fn cache() -> Cache<ConfigMap> {
-    let owner = |metadata: &ObjectMeta| {
+    let owner = |metadata: &ObjectMeta, _: &str| {
         Some(Key::database(
             metadata.namespace.clone()?,
             metadata.labels.as_ref()?.get("db")?.clone(),

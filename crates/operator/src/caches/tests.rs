@@ -74,9 +74,9 @@ async fn a_resource_that_cannot_be_read_is_reported_and_holds_up_no_other() {
     let (caches, reported) = (Caches::default(), Reported::default());
     let guard = |name: &str, version: &str, replicas: serde_json::Value| -> Guarded<ClusteredDatabase> {
         serde_json::from_value(json!({
-            "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
             "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": version},
-            "spec": {"replicas": replicas, "storage": {"size": "1Gi"}},
+            "spec": {"replicas": replicas, "storage": {"data": {"size": "1Gi"}}},
         }))
         .unwrap()
     };
@@ -147,8 +147,8 @@ fn what_nothing_reads_is_not_kept() {
         (cache.kind, cache.bytes(key))
     }
     let (caches, key) = (Caches::default(), key());
-    let db = json!({"apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
-        "spec": {"storage": {"size": "1Gi"}, "bootstrap": {"initdb": {"postInitSql": [long()]}}}});
+    let db = json!({"apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
+        "spec": {"storage": {"data": {"size": "1Gi"}}, "bootstrap": {"initdb": {"postInitApplicationSQL": [long()]}}}});
     let reference = json!({"roleRef": {"apiGroup": "", "kind": "Role", "name": "db"}});
     let condition = json!([{"type": "X", "status": "True", "reason": "X", "message": long(),
         "lastTransitionTime": "2027-01-01T00:00:00Z"}]);
@@ -158,17 +158,11 @@ fn what_nothing_reads_is_not_kept() {
     let container = json!({"name": "other", "image": long(), "env": [{"name": "A", "value": long()}]});
     let image = json!([{"names": [long()]}]);
     let kept = [
-        // An annotation of the user's own is asked for in a ServiceAccount, and each violation of the SQL counts.
+        // The spec may ask for annotations of a ServiceAccount, a Service and a claim; and each violation of the SQL counts.
         bytes(&caches.databases, &key, "db", &db),
         bytes(&caches.roles, &key, "db", &json!({})),
         bytes(&caches.role_bindings, &key, "db", &reference),
         bytes(&caches.secrets, &key, "db-app", &json!({})),
-        bytes(
-            &caches.services,
-            &key,
-            "db-rw",
-            &json!({"status": {"conditions": condition}}),
-        ),
         bytes(
             &caches.endpoint_slices,
             &key,
@@ -190,7 +184,6 @@ fn what_nothing_reads_is_not_kept() {
             "db-1",
             &json!({"spec": {"containers": [container]}}),
         ),
-        bytes(&caches.claims, &key, "data-db-1", &json!({})),
         bytes(
             &caches.storage_classes,
             &Key::all(),
@@ -259,8 +252,8 @@ async fn nothing_is_kept_of_a_database_that_does_not_exist() {
     assert_eq!(reported.0.lock().unwrap().0, [Key::all()], "nobody is to look at it");
     assert_eq!((caches.roles.bytes(&key()), caches.roles.get(&key(), "db")), (0, None));
 
-    let db = json!({"apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
-        "spec": {"storage": {"size": "1Gi"}}});
+    let db = json!({"apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
+        "spec": {"storage": {"data": {"size": "1Gi"}}}});
     caches.databases.observe(Apply(object("db", &db)));
     caches.read_not_kept(&key(), &server_with_a_role()).await.unwrap();
     assert!(
@@ -328,7 +321,7 @@ fn claims_are_known_by_their_names() {
     let claim = |name: &str| -> PersistentVolumeClaim {
         serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns"}})).unwrap()
     };
-    let of = |name: &str| claimed(&claim(name).metadata).map(|key| key.name);
+    let of = |name: &str| claimed(&claim(name).metadata, "PersistentVolumeClaim").map(|key| key.name);
     assert_eq!(of("data-my-db-12").as_deref(), Some("my-db"));
     assert_eq!(of("wal-db-0").as_deref(), Some("db"));
     for other in ["data-db", "data-db-x", "cache-db-0", "data", "data--"] {

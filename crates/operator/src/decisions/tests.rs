@@ -1,6 +1,6 @@
 use chrono::TimeDelta;
 use machine::cluster::decide;
-use machine::cluster::testing::Scene;
+use machine::cluster::model::Scene;
 
 use super::*;
 

@@ -7,7 +7,7 @@ fn names_are_those_of_the_builders() {
     let (db, config) = (smallest(), Config::default());
     for (kind, desired) in all(&Subject::new(&db, &config).unwrap()) {
         assert_eq!(desired.content["metadata"]["name"], desired.name.as_str(), "{kind:?}");
-        if !metadata_only(kind) {
+        if !kind.owned().is_metadata_only {
             assert_eq!(desired.content["kind"], kind.kind());
         }
     }
@@ -17,9 +17,9 @@ fn names_are_those_of_the_builders() {
 fn the_hash_does_not_depend_on_the_number_of_members() {
     let (db, config) = (smallest(), Config::default());
     let all = all(&Subject::new(&db, &config).unwrap());
-    let set = &all[&ChildKind::StatefulSet];
+    let set = &all[&OwnedObject::StatefulSet];
     assert!(set.content["spec"].get("replicas").is_none());
-    let body = applied(set, ChildKind::StatefulSet, Some(3));
+    let body = applied(set, OwnedObject::StatefulSet, Some(3));
     assert_eq!(body["spec"]["replicas"], 3);
     assert_eq!(
         body["metadata"]["annotations"][ANNOTATION_APPLIED],
@@ -39,11 +39,11 @@ fn no_secret_is_part_of_what_is_compared() {
 
 #[test]
 fn a_pod_whose_wal_claim_is_named_is_as_one_from_the_claim_template() {
-    let db = database(json!({"storage": {"size": "1Gi", "wal": {"size": "1Gi"}}}));
+    let db = database(json!({"storage": {"data": {"size": "1Gi"}, "wal": {"size": "1Gi"}}}));
     let config = Config::default();
     let subject = Subject::new(&db, &config).unwrap();
     let template = |wal| {
-        let set = desired(&subject.with_wal(wal), ChildKind::StatefulSet).content;
+        let set = desired(&subject.with_wal(wal), OwnedObject::StatefulSet).content;
         set["spec"]["template"].clone()
     };
     let (named, templated) = (template(WalVolumes::Of(1)), template(WalVolumes::Templated));
@@ -66,7 +66,7 @@ fn a_pod_whose_wal_claim_is_named_is_as_one_from_the_claim_template() {
         wants.revisions.bare, without.revisions.revision,
         "as before the volume was asked for"
     );
-    let set = |subject: &Subject<'_>| desired(subject, ChildKind::StatefulSet).content;
+    let set = |subject: &Subject<'_>| desired(subject, OwnedObject::StatefulSet).content;
     assert_eq!(
         set(&withheld),
         set(&subject),
@@ -82,16 +82,16 @@ fn the_revisions_of_the_smallest_database_and_of_a_full_one_are_pinned() {
         let (db, config) = (database(spec), Config::default());
         let subject = Subject::new(&db, &config).unwrap();
         let wants = Wants::new(&subject);
-        let set = desired(&subject, ChildKind::StatefulSet).content["spec"]["template"].clone();
+        let set = desired(&subject, OwnedObject::StatefulSet).content["spec"]["template"].clone();
         let annotation = set["metadata"]["annotations"][ANNOTATION_REVISION].clone();
         assert_eq!(annotation, wants.revisions.revision.as_str());
         [wants.revisions.revision, wants.revisions.base, wants.revisions.bare]
     };
-    let smallest = revisions(json!({"storage": {"size": "1Gi"}}));
+    let smallest = revisions(json!({"storage": {"data": {"size": "1Gi"}}}));
     assert_eq!(smallest, ["349d46666b27abfb", "d192188a1979d7df", "349d46666b27abfb"]);
     let term = json!({"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]});
     let full = revisions(json!({
-        "storage": {"size": "10Gi", "wal": {"size": "2Gi"}},
+        "storage": {"data": {"size": "10Gi"}, "wal": {"size": "2Gi"}},
         "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "2Gi"}},
         "scheduling": {
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}},
@@ -99,7 +99,7 @@ fn the_revisions_of_the_smallest_database_and_of_a_full_one_are_pinned() {
             "nodeSelector": {"disk": "ssd"},
             "priorityClassName": "high",
         },
-        "podMetadata": {"labels": {"team": "a"}, "annotations": {"x": "y"}},
+        "pods": {"metadata": {"labels": {"team": "a"}, "annotations": {"x": "y"}}},
     }));
     assert_eq!(full, ["23b00fff041de894", "f087bdfeeab65887", "ca17114b9e472736"]);
 }

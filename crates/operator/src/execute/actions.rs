@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use api::DatabaseBackup;
+use api::backup::DatabaseBackupSpec;
 use api::names::{
-    ANNOTATION_RESIZING, ANNOTATION_REVISION, FINALIZER, LABEL_ROLE, LEASE_LOSSY, LEASE_RELEASE, LEASE_RULE,
-    LEASE_SYSTEM_ID, LEASE_TIMELINE,
+    ANNOTATION_RESIZING, ANNOTATION_REVISION, FINALIZER, LABEL_CLUSTER_UID, LABEL_ROLE, LEASE_LOSSY, LEASE_RELEASE,
+    LEASE_RULE, LEASE_SYSTEM_ID, LEASE_TIMELINE,
 };
+use api::operation::ClusterReference;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements, Secret};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
-use machine::cluster::{Action, Exact, FaultKind, PodMark, Resources};
+use kube::core::metadata::PartialObjectMetaExt;
+use machine::cluster::{Action, FaultKind, ObjectVersion, OwnedObject, PodMark, Resources};
 use machine::protocol::Release;
 use serde_json::{Value, json};
 
@@ -65,16 +69,7 @@ impl Executor {
                 self.remove::<Pod>(key, &self.caches.pods, exact, PropagationPolicy::Background)
                     .await
             }
-            Action::DeleteRoleBinding(exact) => {
-                let bindings = &self.caches.role_bindings;
-                self.remove::<RoleBinding>(key, bindings, exact, PropagationPolicy::Background)
-                    .await
-            }
-            Action::DeleteNetworkPolicy(exact) => {
-                let policies = &self.caches.network_policies;
-                self.remove::<NetworkPolicy>(key, policies, exact, PropagationPolicy::Background)
-                    .await
-            }
+            Action::DeleteChild(kind, exact) => self.remove_child(key, *kind, exact).await,
             Action::OrphanStatefulSet(exact) => {
                 let sets = &self.caches.stateful_sets;
                 self.remove::<StatefulSet>(key, sets, exact, PropagationPolicy::Orphan)
@@ -99,6 +94,25 @@ impl Executor {
                 self.caches.claims.put(claim);
                 Ok(Outcome::Done)
             }
+            Action::UpdateClaim(claim) => {
+                let wanted = seen.db.spec.storage.volume(claim.name());
+                let metadata = wanted.map(|wanted| &wanted.metadata);
+                let class = wanted.and_then(|wanted| wanted.volume_attributes_class_name.as_ref());
+                let mut change = json!({"metadata": metadata});
+                if let Some(class) = class {
+                    change["spec"] = json!({"volumeAttributesClassName": class});
+                }
+                let claim: PersistentVolumeClaim = self.requests.merge(&key.namespace, claim, change).await?;
+                self.caches.claims.put(claim);
+                Ok(Outcome::Done)
+            }
+            Action::AdoptClaim(claim) => {
+                let change = json!({"metadata": {"labels": {LABEL_CLUSTER_UID: subject.uid}}});
+                let claim: PersistentVolumeClaim = self.requests.merge(&key.namespace, claim, change).await?;
+                self.caches.claims.put(claim);
+                Ok(Outcome::Done)
+            }
+            Action::MakeBackup(name) => self.make_backup(key, name).await,
             Action::DeleteClaim(exact) => {
                 let claims = &self.caches.claims;
                 self.remove::<PersistentVolumeClaim>(key, claims, exact, PropagationPolicy::Background)
@@ -107,7 +121,25 @@ impl Executor {
         }
     }
 
-    async fn add_finalizer(&self, key: &Key, seen: &Seen, exact: &Exact) -> Result<Outcome, Failure> {
+    /// Makes a DatabaseBackup, which outlives the database.
+    async fn make_backup(&self, key: &Key, name: &str) -> Result<Outcome, Failure> {
+        let spec = DatabaseBackupSpec {
+            cluster_ref: ClusterReference { name: key.name.clone() },
+        };
+        let made = self
+            .requests
+            .create(&key.namespace, &DatabaseBackup::new(name, spec))
+            .await;
+        // One of this name was made before, and the watch will show it.
+        if made.as_ref().is_err_and(|error| error.kind() == FaultKind::Conflict) {
+            return Ok(Outcome::NotYet);
+        }
+        self.caches.backups.put(made?);
+        self.caches.note_asking(&Key::backup(&*key.namespace, name));
+        Ok(Outcome::Done)
+    }
+
+    async fn add_finalizer(&self, key: &Key, seen: &Seen, exact: &ObjectVersion) -> Result<Outcome, Failure> {
         let mut finalizers = seen.db.finalizers().to_vec();
         finalizers.push(FINALIZER.to_owned());
         let change = json!({"metadata": {"finalizers": finalizers}});
@@ -116,7 +148,7 @@ impl Executor {
         Ok(Outcome::Done)
     }
 
-    async fn remove_finalizer(&self, key: &Key, seen: &Seen, exact: &Exact) -> Result<Outcome, Failure> {
+    async fn remove_finalizer(&self, key: &Key, seen: &Seen, exact: &ObjectVersion) -> Result<Outcome, Failure> {
         let mut finalizers = seen.db.finalizers().to_vec();
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         let last = finalizers.is_empty();
@@ -144,11 +176,34 @@ impl Executor {
     }
 
     /// Deletes one object.
+    async fn remove_child(&self, key: &Key, kind: OwnedObject, exact: &ObjectVersion) -> Result<Outcome, Failure> {
+        let (caches, how) = (&self.caches, PropagationPolicy::Background);
+        match kind {
+            OwnedObject::RoleBinding => self.remove::<RoleBinding>(key, &caches.role_bindings, exact, how).await,
+            OwnedObject::NetworkPolicy => {
+                self.remove::<NetworkPolicy>(key, &caches.network_policies, exact, how)
+                    .await
+            }
+            OwnedObject::Lease => self.remove::<Lease>(key, &caches.leases, exact, how).await,
+            OwnedObject::CaSecret | OwnedObject::AppSecret => {
+                match self.requests.delete::<Secret>(&key.namespace, exact, how).await? {
+                    Deleted::Gone => caches.secrets.forget(key, exact.name(), exact.uid()),
+                    Deleted::Going(secret) => caches.secrets.put(secret.metadata.into_response_partial::<Secret>()),
+                }
+                Ok(Outcome::Done)
+            }
+            other => Err(Failure {
+                kind: FaultKind::Invalid,
+                message: format!("a {} is not deleted by itself", other.kind()),
+            }),
+        }
+    }
+
     async fn remove<K: Writable>(
         &self,
         key: &Key,
         cache: &Cache<K>,
-        exact: &Exact,
+        exact: &ObjectVersion,
         propagation: PropagationPolicy,
     ) -> Result<Outcome, Failure> {
         match self.requests.delete::<K>(&key.namespace, exact, propagation).await? {

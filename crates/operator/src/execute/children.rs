@@ -1,24 +1,39 @@
 //! Making and changing the children.
 
+use std::collections::BTreeMap;
+
+use api::spec::PasswordSecretRef;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{Secret, Service, ServiceAccount, ServiceSpec};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::core::{ObjectMeta, PartialObjectMetaExt};
-use machine::cluster::{Apply, ApplyHow, ChildKind, ChildState, Exact, FaultKind, Known, password_refusal};
+use kube::core::{ObjectMeta, PartialObjectMeta, PartialObjectMetaExt};
+use machine::cluster::{Apply, ApplyHow, FaultKind, Known, ObjectVersion, OwnedObject, OwnedState, password_refusal};
 use serde_json::{Value, json};
 
 use super::reads::note_content;
 use super::{Executor, Failure, Outcome, Seen};
 use crate::builders::{Subject, endpoint_slice, lease, secrets};
-use crate::cache::{Cache, Kept, Key};
+use crate::cache::Key;
+use crate::caches::Watched;
 use crate::certificates;
 use crate::credentials::Password;
-use crate::desired::{Desired, applied, desired, metadata_only};
+use crate::desired::{Desired, applied, desired};
 use crate::drift::differences;
 use crate::memory::Memory;
+use crate::observe::cached;
 use crate::requests::Writable;
+
+/// One write of an object.
+struct Write<'a> {
+    key: &'a Key,
+    subject: &'a Subject<'a>,
+    desired: &'a Desired,
+    apply: &'a Apply,
+    /// The content for server-side apply.
+    body: Value,
+}
 
 impl Executor {
     /// Brings one child to what it should be.
@@ -39,7 +54,14 @@ impl Executor {
             return Ok(Outcome::NotYet);
         }
         let body = applied(&desired, kind, apply.replicas.or_else(|| replicas(seen)));
-        let written = self.write(key, memory, subject, apply, &desired, body).await;
+        let write = Write {
+            key,
+            subject,
+            desired: &desired,
+            apply,
+            body,
+        };
+        let written = self.write(memory, write).await;
         memory.compared.remove(&kind);
         match written {
             Ok(live) => {
@@ -57,129 +79,114 @@ impl Executor {
         }
     }
 
-    async fn write(
-        &self,
-        key: &Key,
-        memory: &mut Memory,
-        subject: &Subject<'_>,
-        Apply { kind, how, .. }: &Apply,
-        desired: &Desired,
-        body: Value,
-    ) -> Result<Value, Failure> {
-        let kind = *kind;
-        let exact = match how {
-            ApplyHow::Make => None,
-            ApplyHow::Change(exact) | ApplyHow::Renew(exact) => Some(exact),
-        };
-        let caches = &self.caches;
-        let name = &desired.name;
-        match kind {
-            ChildKind::ServiceAccount => {
-                self.put::<ServiceAccount>(key, &caches.service_accounts, name, exact, body)
-                    .await
+    async fn write(&self, memory: &mut Memory, write: Write<'_>) -> Result<Value, Failure> {
+        let subject = write.subject;
+        match write.apply.kind {
+            OwnedObject::ServiceAccount => self.put::<ServiceAccount>(write).await,
+            OwnedObject::Role => self.put::<Role>(write).await,
+            OwnedObject::RoleBinding => self.put::<RoleBinding>(write).await,
+            OwnedObject::HeadlessService | OwnedObject::RwService | OwnedObject::RoService | OwnedObject::RService => {
+                self.put_service(write).await
             }
-            ChildKind::Role => self.put::<Role>(key, &caches.roles, name, exact, body).await,
-            ChildKind::RoleBinding => {
-                self.put::<RoleBinding>(key, &caches.role_bindings, name, exact, body)
-                    .await
+            OwnedObject::PodDisruptionBudget | OwnedObject::PrimaryBudget => {
+                self.put::<PodDisruptionBudget>(write).await
             }
-            ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
-                let body = match exact {
-                    Some(exact) => return self.change_service(key, exact, body).await,
-                    None => body,
-                };
-                self.put::<Service>(key, &caches.services, name, None, body).await
+            OwnedObject::NetworkPolicy => self.put::<NetworkPolicy>(write).await,
+            OwnedObject::StatefulSet => self.put::<StatefulSet>(write).await,
+            OwnedObject::CaSecret | OwnedObject::TlsSecret | OwnedObject::AppSecret => {
+                self.put_secret(memory, write).await
             }
-            ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => {
-                self.put::<PodDisruptionBudget>(key, &caches.budgets, name, exact, body)
-                    .await
-            }
-            ChildKind::NetworkPolicy => {
-                self.put::<NetworkPolicy>(key, &caches.network_policies, name, exact, body)
-                    .await
-            }
-            ChildKind::StatefulSet => {
-                self.put::<StatefulSet>(key, &caches.stateful_sets, name, exact, body)
-                    .await
-            }
-            ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => {
-                let secret: Secret = match how {
-                    ApplyHow::Make => {
-                        let new = self.secret(subject, kind, None).await?;
-                        self.requests.create(&key.namespace, &new).await?
-                    }
-                    ApplyHow::Change(exact) => self.requests.merge(&key.namespace, exact, metadata(desired)).await?,
-                    ApplyHow::Renew(exact) => self.renew(key, subject, kind, exact).await?,
-                };
-                note_content(memory, kind, &secret, subject.db);
-                let partial = secret.metadata.into_response_partial::<Secret>();
-                let live = json!({"metadata": partial.metadata});
-                caches.secrets.put(partial);
-                Ok(live)
-            }
-            ChildKind::EndpointSlice => {
-                let slice = endpoint_slice::endpoint_slice(subject);
-                self.once(key, &caches.endpoint_slices, &slice, desired, exact).await
-            }
-            ChildKind::Lease => {
-                self.once(key, &caches.leases, &lease::lease(subject), desired, exact)
-                    .await
-            }
+            OwnedObject::EndpointSlice => self.put_once(&endpoint_slice::endpoint_slice(subject), write).await,
+            OwnedObject::Lease => self.put_once(&lease::lease(subject), write).await,
         }
     }
 
     /// By server-side apply.
-    async fn put<K: Writable>(
-        &self,
-        key: &Key,
-        cache: &Cache<K>,
-        name: &str,
-        exact: Option<&Exact>,
-        body: Value,
-    ) -> Result<Value, Failure> {
-        let object: K = match exact {
-            Some(exact) => self.requests.apply_to(&key.namespace, exact, body).await?,
-            None => self.requests.apply_new(&key.namespace, name, body).await?,
+    async fn put<K: Writable + Watched>(&self, write: Write<'_>) -> Result<Value, Failure> {
+        let namespace = &write.key.namespace;
+        let object: K = match write.apply.how.exact() {
+            Some(exact) => self.requests.apply_to(namespace, exact, write.body).await?,
+            None => {
+                self.requests
+                    .apply_new(namespace, &write.desired.name, write.body)
+                    .await?
+            }
         };
         let live = serde_json::to_value(&object).unwrap_or_default();
-        cache.put(object);
+        K::cache(&self.caches).put(object);
         Ok(live)
     }
 
-    /// By merge patch, which replaces lists: server-side apply knows ports by their number, so that one that was edited
-    /// would stay beside ours (and be refused for its name).
-    async fn change_service(&self, key: &Key, exact: &Exact, body: Value) -> Result<Value, Failure> {
-        let before = self.caches.services.get(key, exact.name()).flatten();
-        let selector = before.and_then(|service| service.spec.as_ref()?.selector.clone());
-        let body = without_other_keys(body, selector.unwrap_or_default().into_keys());
-        let service: Service = self.requests.merge(&key.namespace, exact, body).await?;
+    /// By server-side apply, which takes away what the spec asks for no longer. By merge patch if somebody has edited ports or
+    /// selector, because that replaces lists: server-side apply knows ports by their number, so that one that was edited would
+    /// stay beside ours (and be refused for its name).
+    async fn put_service(&self, write: Write<'_>) -> Result<Value, Failure> {
+        let before = self.caches.services.get(write.key, &write.desired.name).flatten();
+        let before = before.and_then(|service| service.spec.clone()).unwrap_or_default();
+        let exact = write
+            .apply
+            .how
+            .exact()
+            .filter(|_| is_edited(&before, &write.body["spec"]));
+        let Some(exact) = exact else {
+            return self.put::<Service>(write).await;
+        };
+        let selector = before.selector.unwrap_or_default();
+        let body = without_other_keys(write.body, selector.into_keys());
+        let service: Service = self.requests.merge(&write.key.namespace, exact, body).await?;
         let live = serde_json::to_value(&service).unwrap_or_default();
         self.caches.services.put(service);
         Ok(live)
     }
 
-    /// Made whole, and from then on only its metadata is ours.
-    async fn once<K: Writable>(
-        &self,
-        key: &Key,
-        cache: &Cache<K>,
-        new: &K,
-        desired: &Desired,
-        exact: Option<&Exact>,
-    ) -> Result<Value, Failure> {
-        let object: K = match exact {
-            Some(exact) => self.requests.merge(&key.namespace, exact, metadata(desired)).await?,
-            None => self.requests.create(&key.namespace, new).await?,
+    /// Creates the whole object; later only its metadata is changed.
+    async fn put_once<K: Writable + Watched>(&self, new: &K, write: Write<'_>) -> Result<Value, Failure> {
+        let namespace = &write.key.namespace;
+        let object: K = match write.apply.how.exact() {
+            Some(exact) => self.requests.merge(namespace, exact, metadata(write.desired)).await?,
+            None => self.requests.create(namespace, new).await?,
         };
         let live = json!({"metadata": object.meta()});
-        cache.put(object);
+        K::cache(&self.caches).put(object);
+        Ok(live)
+    }
+
+    /// Like [`Self::put_once`], but the content can be renewed, and the cache gets the metadata alone.
+    async fn put_secret(&self, memory: &mut Memory, write: Write<'_>) -> Result<Value, Failure> {
+        let Write {
+            key,
+            subject,
+            desired,
+            apply,
+            ..
+        } = write;
+        let secret: Secret = match &apply.how {
+            ApplyHow::Make => {
+                let new = self.secret(subject, apply.kind, None).await?;
+                self.requests.create(&key.namespace, &new).await?
+            }
+            ApplyHow::Change(exact) => self.requests.merge(&key.namespace, exact, metadata(desired)).await?,
+            ApplyHow::Renew(exact) => self.renew(key, subject, apply.kind, exact).await?,
+        };
+        note_content(memory, apply.kind, &secret, subject.db);
+        let partial = secret.metadata.into_response_partial::<Secret>();
+        let live = json!({"metadata": partial.metadata});
+        self.caches.secrets.put(partial);
         Ok(live)
     }
 
     /// Gives this very Secret new content; a password that is still in it stays.
-    async fn renew(&self, key: &Key, subject: &Subject<'_>, kind: ChildKind, exact: &Exact) -> Result<Secret, Failure> {
+    async fn renew(
+        &self,
+        key: &Key,
+        subject: &Subject<'_>,
+        kind: OwnedObject,
+        exact: &ObjectVersion,
+    ) -> Result<Secret, Failure> {
         let before: Option<Secret> = self.requests.get(&key.namespace, exact.name()).await?;
-        let password = before.as_ref().and_then(secrets::password_of);
+        let password = before
+            .as_ref()
+            .and_then(|secret| secrets::password_of(secret, secrets::PASSWORD_KEY));
         let new = self.secret(subject, kind, password).await?;
         let data = serde_json::to_value(&new.data).unwrap_or_default();
         Ok(self
@@ -192,21 +199,30 @@ impl Executor {
     async fn secret(
         &self,
         subject: &Subject<'_>,
-        kind: ChildKind,
+        kind: OwnedObject,
         password: Option<Password>,
     ) -> Result<Secret, Failure> {
         let now = (self.clock)();
         Ok(match kind {
-            ChildKind::CaSecret => secrets::ca(subject, &certificates::authority(subject, now).map_err(impossible)?),
-            ChildKind::TlsSecret => {
+            OwnedObject::CaSecret => secrets::ca(subject, &certificates::authority(subject, now).map_err(impossible)?),
+            OwnedObject::TlsSecret => {
                 let authority = self.authority(subject).await?;
                 let agents = certificates::agents(subject, &authority, now).map_err(impossible)?;
                 secrets::tls(subject, &agents, &authority.certificate)
             }
-            _ => match password {
-                Some(password) => secrets::app(subject, &password),
-                None => secrets::app(subject, &self.password(subject).await?),
-            },
+            OwnedObject::AppSecret => {
+                let password = match password {
+                    Some(password) => password,
+                    None => self.password(subject).await?,
+                };
+                secrets::app(subject, &password, &self.authority(subject).await?.certificate)
+            }
+            other => {
+                return Err(Failure {
+                    kind: FaultKind::Transient,
+                    message: format!("{} is no Secret", other.kind()),
+                });
+            }
         })
     }
 
@@ -222,7 +238,7 @@ impl Executor {
 
     /// The application user's password: the one in the user's Secret, or a fresh one.
     async fn password(&self, subject: &Subject<'_>) -> Result<Password, Failure> {
-        let Some(name) = &subject.db.spec.bootstrap.initdb.password_secret else {
+        let Some(PasswordSecretRef { name, key }) = &subject.db.spec.initdb().password_secret_ref else {
             return Password::generate().map_err(impossible);
         };
         let wait = |message: String| Failure {
@@ -230,70 +246,62 @@ impl Executor {
             message,
         };
         let secret: Option<Secret> = self.requests.get(&subject.namespace, name).await?;
-        let secret = secret.ok_or_else(|| wait(format!("the Secret {name} (passwordSecret) does not exist")))?;
+        let secret = secret.ok_or_else(|| wait(format!("the Secret {name} (passwordSecretRef) does not exist")))?;
         let labels = secret.metadata.labels.clone().unwrap_or_default();
         if let Some(refusal) = password_refusal(subject.names.cluster(), name, &labels) {
             return Err(wait(refusal));
         }
-        secrets::password_of(&secret).ok_or_else(|| {
+        secrets::password_of(&secret, key).ok_or_else(|| {
             wait(format!(
-                "the Secret {name} (passwordSecret) has no text under the key `password`"
+                "the Secret {name} (passwordSecretRef) has no text under the key `{key}`"
             ))
         })
     }
 
     /// Remembers what our own apply did not change, so that it is not tried for ever.
-    fn note_tolerated(&self, key: &Key, memory: &mut Memory, kind: ChildKind, desired: &Desired, live: &Value) {
+    fn note_tolerated(&self, key: &Key, memory: &mut Memory, kind: OwnedObject, desired: &Desired, live: &Value) {
         let left = differences(&desired.content, live);
         if left.is_empty() {
             memory.tolerated.remove(&kind);
-        } else if !metadata_only(kind) {
+        } else if !kind.owned().is_metadata_only {
             tracing::warn!(database = %key, ?kind, ?left, "the API server does not keep what was applied");
             memory.tolerated.insert(kind, left);
         }
     }
 
     /// An object of this name is being deleted: it cannot be made before it is gone.
-    fn is_going(&self, key: &Key, kind: ChildKind) -> bool {
+    fn is_going(&self, key: &Key, kind: OwnedObject) -> bool {
         let object = self.child(key, kind);
         object.is_some_and(|object| object.deletion_timestamp.is_some())
     }
 
     /// The metadata of the child of this kind, as the watch has shown it.
-    pub(super) fn child(&self, key: &Key, kind: ChildKind) -> Option<ObjectMeta> {
-        fn of<K: Kept>(cache: &Cache<K>, key: &Key, kind: ChildKind) -> Option<ObjectMeta> {
-            let object = cache.get(key, &crate::desired::name(&key.name, kind)).flatten();
-            object.map(|object| object.meta().clone())
-        }
-        let caches = &self.caches;
-        match kind {
-            ChildKind::ServiceAccount => of(&caches.service_accounts, key, kind),
-            ChildKind::Role => of(&caches.roles, key, kind),
-            ChildKind::RoleBinding => of(&caches.role_bindings, key, kind),
-            ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => of(&caches.secrets, key, kind),
-            ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
-                of(&caches.services, key, kind)
-            }
-            ChildKind::EndpointSlice => of(&caches.endpoint_slices, key, kind),
-            ChildKind::Lease => of(&caches.leases, key, kind),
-            ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => of(&caches.budgets, key, kind),
-            ChildKind::NetworkPolicy => of(&caches.network_policies, key, kind),
-            ChildKind::StatefulSet => of(&caches.stateful_sets, key, kind),
-        }
+    pub(super) fn child(&self, key: &Key, kind: OwnedObject) -> Option<ObjectMeta> {
+        let object: PartialObjectMeta = cached(&self.caches, key, kind)??.read()?;
+        Some(object.metadata)
     }
 }
 
 /// The number of members that the StatefulSet has, for a change that is not about it.
 fn replicas(seen: &Seen) -> Option<u32> {
     let known = matches!(
-        seen.observed.children[ChildKind::StatefulSet],
-        Known::Known(ChildState::Drifted { .. })
+        seen.observed.children[OwnedObject::StatefulSet],
+        Known::Known(OwnedState::Drifted { .. })
     );
     seen.observed
         .stateful_set
         .as_ref()
         .filter(|_| known)
         .map(|set| set.replicas)
+}
+
+/// Whether a Service has a port or a key of its selector that is not wanted.
+fn is_edited(live: &ServiceSpec, wanted: &Value) -> bool {
+    let numbers = wanted["ports"].as_array().into_iter().flatten();
+    let numbers: Vec<_> = numbers.filter_map(|port| port["port"].as_i64()).collect();
+    let mut ports = live.ports.iter().flatten();
+    let mut keys = live.selector.iter().flat_map(BTreeMap::keys);
+    ports.any(|port| !numbers.contains(&port.port.into())) || keys.any(|key| wanted["selector"][key].is_null())
 }
 
 /// A merge patch that also takes away the keys of the selector that are not wanted.

@@ -1,8 +1,8 @@
 //! What [`crate::reconcile`] needs of databases: observing them, writing their status, carrying out actions.
 
 mod actions;
+mod asking;
 mod children;
-mod operations;
 mod reads;
 mod status;
 
@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::names::{ANNOTATION_ACCEPT_LOSS, ANNOTATION_RECREATE_LEASE, FINALIZER};
+use api::names::FINALIZER;
+use api::operation::Request;
 use api::quantity::Quantity;
 use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use chrono::{DateTime, Utc};
@@ -19,8 +20,9 @@ use kube::core::PartialObjectMeta;
 use machine::cluster::{Basis, Cluster, Decision, FaultKind, Observed, Target, Wanted, decide};
 use machine::protocol::settings_hash;
 use machine::reconcile::{Controller, Next, Pass};
+use machine::units::Bytes;
 
-use operations::Operations;
+use asking::{Askers, OfBackups, OfOperations};
 
 use crate::builders::Subject;
 use crate::cache::{Cache, Kept, Key, Kind};
@@ -51,7 +53,8 @@ pub struct Executor {
     clock: Clock,
     decide: Decide,
     looks: Looks<Memory>,
-    operations: Operations,
+    operations: Askers<OfOperations>,
+    backups: Askers<OfBackups>,
 }
 
 /// Signed certificates (PEM) by pod name.
@@ -82,13 +85,18 @@ impl Executor {
     pub fn new(requests: Requests, caches: Arc<Caches>, config: Config, metrics: Metrics, identity: String) -> Self {
         let clock: Clock = Arc::new(Utc::now);
         Self {
-            operations: Operations {
-                requests: requests.clone(),
-                caches: Arc::clone(&caches),
-                metrics: metrics.clone(),
-                clock: Arc::clone(&clock),
-                looks: Looks::default(),
-            },
+            operations: Askers::new(
+                requests.clone(),
+                Arc::clone(&caches),
+                metrics.clone(),
+                Arc::clone(&clock),
+            ),
+            backups: Askers::new(
+                requests.clone(),
+                Arc::clone(&caches),
+                metrics.clone(),
+                Arc::clone(&clock),
+            ),
             requests,
             caches,
             config,
@@ -112,6 +120,7 @@ impl Executor {
     pub fn with_clock(mut self, clock: impl Fn() -> DateTime<Utc> + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(clock);
         self.operations.clock = Arc::clone(&self.clock);
+        self.backups.clock = Arc::clone(&self.clock);
         self
     }
 
@@ -133,6 +142,7 @@ impl Executor {
     pub async fn look(&self, key: &Key) -> Looked {
         match key.kind {
             Kind::Operation => reconcile::look(&self.operations, key).await,
+            Kind::Backup => reconcile::look(&self.backups, key).await,
             // Whatever is listed next brings all databases to be looked at again.
             Kind::Database if self.caches.databases.has(key) && !self.caches.are_complete() => Looked {
                 again: Some(UNTIL_LISTED),
@@ -155,11 +165,20 @@ impl Executor {
     }
 
     /// What operations ask the database for.
-    fn request(&self, key: &Key, db: &ClusteredDatabase) -> Option<String> {
+    fn request(&self, key: &Key, db: &ClusteredDatabase) -> Option<Request> {
         let noted = db.status.as_ref().and_then(|status| status.memo.request.as_ref());
         match self.caches.request(key, noted) {
             Some(asked) => asked.map(|candidate| candidate.request),
             None => open_request(db),
+        }
+    }
+
+    /// UID of the backup that the database is to take.
+    fn backup(&self, key: &Key, db: &ClusteredDatabase) -> Option<String> {
+        let asked = db.status.as_ref().and_then(|status| status.intent.backup.clone());
+        match self.caches.backup(key, asked.as_deref()) {
+            Some(next) => next.map(|candidate| candidate.request),
+            None => asked,
         }
     }
 
@@ -233,7 +252,7 @@ impl Host for Executor {
         Sight::Seen(Box::new(Seen {
             key: key.clone(),
             uid: subject.uid.clone(),
-            facts: WantedFacts::new(&db, memory, self.request(key, &db)),
+            facts: WantedFacts::new(&db, memory, self.request(key, &db), self.backup(key, &db)),
             observed,
             stored: db.status.clone().unwrap_or_default(),
             db: Arc::clone(&db),
@@ -342,6 +361,7 @@ impl Host for Executor {
             Target::Resource | Target::Status | Target::Certificate(_) => of(&self.caches.databases, key, &key.name),
             Target::Pod(name) | Target::Resize(name) => of(&self.caches.pods, key, name),
             Target::Claim(name) => of(&self.caches.claims, key, name),
+            Target::Backup(name) => of(&self.caches.backups, &Key::backup(&*key.namespace, &**name), name),
             Target::Child(kind) => self.child(key, *kind)?.resource_version,
         }
     }
@@ -386,6 +406,7 @@ fn refresh_wants(subject: &Subject<'_>, memory: &mut Memory) {
     let is_same = |known: &Wants| {
         (known.generation, known.wal) == (generation, subject.wal)
             && (&known.granted, &known.image) == (&subject.granted(), &subject.image())
+            && known.restarted_by.as_deref() == subject.restarted_by()
     };
     if !memory.wants.as_deref().is_some_and(is_same) {
         memory.wants = Some(Arc::new(Wants::new(subject)));
@@ -401,36 +422,39 @@ pub struct WantedFacts {
     revisions: Revisions,
     image: String,
     default_image: String,
-    data_bytes: u64,
-    wal_bytes: Option<u64>,
-    request: Option<String>,
+    data_bytes: Bytes,
+    wal_bytes: Option<Bytes>,
+    request: Option<Request>,
+    backup: Option<String>,
 }
 
 /// The request that the status says is under way: where operations cannot be read it goes on.
-pub fn open_request(db: &ClusteredDatabase) -> Option<String> {
+pub fn open_request(db: &ClusteredDatabase) -> Option<Request> {
     let noted = db.status.as_ref()?.memo.request.as_ref()?;
-    noted.outcome.is_none().then(|| noted.value.clone())
+    noted.outcome.is_none().then(|| noted.request.clone())
 }
 
 impl WantedFacts {
-    /// The facts of `db`, whose wanted objects `memory` has; `request` is what operations ask it for.
-    pub fn new(db: &ClusteredDatabase, memory: &Memory, request: Option<String>) -> Self {
+    /// The facts of `db`, whose wanted objects `memory` has; `request` is what operations ask it for, and `backup` the UID of the
+    /// backup that it is to take.
+    pub fn new(db: &ClusteredDatabase, memory: &Memory, request: Option<Request>, backup: Option<String>) -> Self {
         let violations = api::rules::validate(db);
         let invalid: Vec<_> = violations.iter().map(ToString::to_string).collect();
-        let bytes = |size: &str| Quantity::parse(size).map_or(0, Quantity::bytes);
+        let bytes = |size: &str| Bytes(Quantity::parse(size).map_or(0, Quantity::bytes));
         let wants = memory.wants.as_ref();
         let (image, default_image) = wants
             .map(|wants| (wants.image.clone(), wants.default_image.clone()))
             .unwrap_or_default();
         Self {
             invalid: (!invalid.is_empty()).then(|| invalid.join("; ")),
-            settings: settings_hash(&db.spec.postgres.parameters),
+            settings: settings_hash(&db.spec.postgres.settings()),
             revisions: wants.map(|wants| wants.revisions.clone()).unwrap_or_default(),
             image,
             default_image,
-            data_bytes: bytes(&db.spec.storage.size),
+            data_bytes: bytes(&db.spec.storage.data.size),
             wal_bytes: db.spec.storage.wal.as_ref().map(|wal| bytes(&wal.size)),
             request,
+            backup,
         }
     }
 
@@ -451,11 +475,14 @@ impl WantedFacts {
             bare_revision: &self.revisions.bare,
             image: &self.image,
             default_image: &self.default_image,
+            restarted_by: db
+                .status
+                .as_ref()
+                .and_then(|status| status.memo.restarted_by.as_deref()),
             data_bytes: self.data_bytes,
             wal_bytes: self.wal_bytes,
-            recreate_lease: db.annotations().get(ANNOTATION_RECREATE_LEASE).map(String::as_str),
-            accept_loss: db.annotations().get(ANNOTATION_ACCEPT_LOSS).map(String::as_str),
-            switchover: self.request.as_deref(),
+            request: self.request.as_ref(),
+            backup: self.backup.as_deref(),
         }
     }
 }

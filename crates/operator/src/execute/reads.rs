@@ -14,15 +14,15 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use kube::core::{ObjectList, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt};
-use machine::cluster::{Basis, ChildKind, Exact, Fault, FaultKind, Observed, Target, Trouble};
+use machine::cluster::{Basis, Fault, FaultKind, ObjectVersion, Observed, OwnedObject, Target, Trouble};
 use serde_json::{Value, json};
 
 use super::{Executor, Failure, Outcome};
 use crate::cache::Key;
-use crate::desired::{metadata_only, name};
+use crate::desired::name;
 use crate::leader;
 use crate::memory::Memory;
-use crate::observe::{Stray, check, is_starting, time};
+use crate::observe::{Stray, check, is_ours, is_starting, time};
 use crate::requests::{Refused, Writable};
 
 /// How often the StatefulSet's events are read while it lacks pods, and those of a pod in which nothing has been started yet.
@@ -46,22 +46,22 @@ impl Executor {
         let Some(memo) = db.status.as_ref().map(|status| &status.memo) else {
             return;
         };
-        for kind in [ChildKind::CaSecret, ChildKind::AppSecret] {
+        for kind in [OwnedObject::CaSecret, OwnedObject::AppSecret] {
             let name = name(&key.name, kind);
             if memo.made.contains_key(&name) && matches!(self.caches.secrets.get(key, &name), Some(None)) {
                 memory.strays.insert(kind);
             }
         }
-        let lease = self.caches.leases.get(key, &name(&key.name, ChildKind::Lease));
+        let lease = self.caches.leases.get(key, &name(&key.name, OwnedObject::Lease));
         if memo.lease_made && matches!(lease, Some(None)) {
-            memory.strays.insert(ChildKind::Lease);
+            memory.strays.insert(OwnedObject::Lease);
         }
     }
 
     /// Reads every Secret whose version has not been read yet, and remembers whether its content is of use. One that
     /// cannot be read counts as it did before.
     pub(super) async fn check_secrets(&self, key: &Key, db: &ClusteredDatabase, memory: &mut Memory) {
-        for kind in [ChildKind::CaSecret, ChildKind::TlsSecret, ChildKind::AppSecret] {
+        for kind in [OwnedObject::CaSecret, OwnedObject::TlsSecret, OwnedObject::AppSecret] {
             let name = name(&key.name, kind);
             let Some(Some(seen)) = self.caches.secrets.get(key, &name) else {
                 memory.checked.remove(&kind);
@@ -71,11 +71,7 @@ impl Executor {
                 seen.uid().unwrap_or_default(),
                 seen.resource_version().unwrap_or_default(),
             );
-            let ours = seen
-                .owner_references()
-                .iter()
-                .any(|owner| Some(&owner.uid) == db.metadata.uid.as_ref());
-            if !ours
+            if !is_ours(seen.meta(), kind, db)
                 || memory
                     .checked
                     .get(&kind)
@@ -121,7 +117,7 @@ impl Executor {
         let set = self
             .caches
             .stateful_sets
-            .get(key, &name(&key.name, ChildKind::StatefulSet))
+            .get(key, &name(&key.name, OwnedObject::StatefulSet))
             .flatten();
         let wanted = set.and_then(|set| set.spec.as_ref()?.replicas).unwrap_or(0);
         let recently = memory.events_read.is_some_and(|read| now - read < EVENTS_EVERY);
@@ -224,7 +220,7 @@ impl Executor {
                 return Ok(Outcome::Outdated);
             }
         }
-        let name = name(&key.name, ChildKind::Lease);
+        let name = name(&key.name, OwnedObject::Lease);
         let lease: Option<Lease> = self.requests.get(&key.namespace, &name).await?;
         let read = lease.as_ref().and_then(|lease| machine::lease_object::read(lease).ok());
         if basis.is_lease(read.as_ref()) {
@@ -249,7 +245,7 @@ impl Executor {
 
     /// Reads a claim from the API server, since its watch may be behind that of the pods; if it is another one by now, or
     /// gone, that is taken note of.
-    pub(super) async fn is_there(&self, key: &Key, claim: &Exact) -> Result<bool, Refused> {
+    pub(super) async fn is_there(&self, key: &Key, claim: &ObjectVersion) -> Result<bool, Refused> {
         let api: Api<Guarded<PersistentVolumeClaim>> = Api::namespaced(self.requests.client().clone(), &key.namespace);
         // What the operator's role allows: no operator is to fail for a role of the version before.
         let named = ListParams::default().fields(&format!("metadata.name={}", claim.name()));
@@ -264,28 +260,30 @@ impl Executor {
         Ok(false)
     }
 
-    async fn read_child(&self, key: &Key, kind: ChildKind) -> Result<Option<Value>, Refused> {
+    async fn read_child(&self, key: &Key, kind: OwnedObject) -> Result<Option<Value>, Refused> {
         match kind {
-            ChildKind::ServiceAccount => self.read::<ServiceAccount>(key, kind).await,
-            ChildKind::Role => self.read::<Role>(key, kind).await,
-            ChildKind::RoleBinding => self.read::<RoleBinding>(key, kind).await,
-            ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => self.read::<Secret>(key, kind).await,
-            ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
+            OwnedObject::ServiceAccount => self.read::<ServiceAccount>(key, kind).await,
+            OwnedObject::Role => self.read::<Role>(key, kind).await,
+            OwnedObject::RoleBinding => self.read::<RoleBinding>(key, kind).await,
+            OwnedObject::CaSecret | OwnedObject::TlsSecret | OwnedObject::AppSecret => {
+                self.read::<Secret>(key, kind).await
+            }
+            OwnedObject::HeadlessService | OwnedObject::RwService | OwnedObject::RoService | OwnedObject::RService => {
                 self.read::<Service>(key, kind).await
             }
-            ChildKind::EndpointSlice => self.read::<EndpointSlice>(key, kind).await,
-            ChildKind::Lease => self.read::<Lease>(key, kind).await,
-            ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => {
+            OwnedObject::EndpointSlice => self.read::<EndpointSlice>(key, kind).await,
+            OwnedObject::Lease => self.read::<Lease>(key, kind).await,
+            OwnedObject::PodDisruptionBudget | OwnedObject::PrimaryBudget => {
                 self.read::<PodDisruptionBudget>(key, kind).await
             }
-            ChildKind::NetworkPolicy => self.read::<NetworkPolicy>(key, kind).await,
-            ChildKind::StatefulSet => self.read::<StatefulSet>(key, kind).await,
+            OwnedObject::NetworkPolicy => self.read::<NetworkPolicy>(key, kind).await,
+            OwnedObject::StatefulSet => self.read::<StatefulSet>(key, kind).await,
         }
     }
 
-    async fn read<K: Writable>(&self, key: &Key, kind: ChildKind) -> Result<Option<Value>, Refused> {
+    async fn read<K: Writable>(&self, key: &Key, kind: OwnedObject) -> Result<Option<Value>, Refused> {
         let object: Option<K> = self.requests.get(&key.namespace, &name(&key.name, kind)).await?;
-        Ok(object.map(|object| match metadata_only(kind) {
+        Ok(object.map(|object| match kind.owned().is_metadata_only {
             true => json!({"metadata": Resource::meta(&object)}),
             false => serde_json::to_value(&object).unwrap_or_default(),
         }))
@@ -293,8 +291,8 @@ impl Executor {
 }
 
 /// Remembers what this version of a Secret holds.
-pub(super) fn note_content(memory: &mut Memory, kind: ChildKind, secret: &Secret, db: &ClusteredDatabase) {
-    let chosen = db.spec.bootstrap.initdb.password_secret.is_some();
+pub(super) fn note_content(memory: &mut Memory, kind: OwnedObject, secret: &Secret, db: &ClusteredDatabase) {
+    let chosen = db.spec.initdb().password_secret_ref.is_some();
     memory.checked.insert(kind, check(kind, secret, chosen));
 }
 

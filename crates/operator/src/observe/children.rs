@@ -1,11 +1,9 @@
 //! Where each child stands: missing, somebody else's, as it should be, or drifted.
 
-use std::sync::Arc;
-
 use api::ClusteredDatabase;
-use api::names::{ANNOTATION_APPLIED, LABEL_CLUSTER};
+use api::names::{ANNOTATION_APPLIED, LABEL_CLUSTER, LABEL_CLUSTER_UID};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use machine::cluster::{ChildKind, ChildState, Children, Known, Unreadable, is_wanted};
+use machine::cluster::{Children, Known, Left, OwnedObject, OwnedState, Unreadable, is_wanted};
 use serde_json::Value;
 
 use crate::builders::Subject;
@@ -15,38 +13,11 @@ use crate::desired::{Desired, desired, name};
 use crate::drift::differences;
 use crate::memory::{Compared, Memory};
 
-/// What of an object cannot be changed in place.
-const fn immutable(kind: ChildKind) -> &'static [&'static str] {
-    match kind {
-        ChildKind::StatefulSet => &[
-            "spec.volumeClaimTemplates",
-            "spec.selector",
-            "spec.serviceName",
-            "spec.podManagementPolicy",
-        ],
-        ChildKind::RoleBinding => &["roleRef"],
-        ChildKind::ServiceAccount
-        | ChildKind::Role
-        | ChildKind::CaSecret
-        | ChildKind::TlsSecret
-        | ChildKind::AppSecret
-        | ChildKind::HeadlessService
-        | ChildKind::RwService
-        | ChildKind::RoService
-        | ChildKind::RService
-        | ChildKind::EndpointSlice
-        | ChildKind::Lease
-        | ChildKind::PodDisruptionBudget
-        | ChildKind::PrimaryBudget
-        | ChildKind::NetworkPolicy => &[],
-    }
-}
-
 /// An object with a child's name that the watch does not show, since it lacks our label.
 #[derive(Clone, Debug)]
 pub struct Stray {
     /// Which child's name it has.
-    pub kind: ChildKind,
+    pub kind: OwnedObject,
     /// The object, or why it cannot be read; `None`: there is none after all.
     pub object: Option<Result<Value, String>>,
 }
@@ -65,7 +36,7 @@ impl Stray {
 /// Where every child of the subject stands.
 pub fn children(caches: &Caches, key: &Key, subject: &Subject<'_>, memory: &mut Memory, strays: &[Stray]) -> Children {
     let mut children = Children::default();
-    for kind in ChildKind::ALL {
+    for kind in OwnedObject::ALL {
         let stray = strays
             .iter()
             .find(|stray| stray.kind == kind)
@@ -82,7 +53,7 @@ pub fn children(caches: &Caches, key: &Key, subject: &Subject<'_>, memory: &mut 
                 let version = number(live["metadata"]["resourceVersion"].as_str().unwrap_or_default());
                 Known::Known(compare(version, || live.clone(), kind, subject, memory))
             }
-            (Some(None), None) => Known::Known(ChildState::Missing),
+            (Some(None), None) => Known::Known(OwnedState::Missing),
             (Some(None), Some(Err(_))) | (None, _) => unreadable(caches, key, kind, subject.db),
         };
     }
@@ -91,13 +62,14 @@ pub fn children(caches: &Caches, key: &Key, subject: &Subject<'_>, memory: &mut 
 
 /// Where an object stands of which neither content nor absence is known. It is somebody else's if its owners or its label say
 /// so; our Lease is damaged like one whose content nobody understands.
-fn unreadable(caches: &Caches, key: &Key, kind: ChildKind, db: &ClusteredDatabase) -> Known<ChildState> {
-    let Some(object) = unreadable_child(caches, key, kind) else {
+fn unreadable(caches: &Caches, key: &Key, kind: OwnedObject, db: &ClusteredDatabase) -> Known<OwnedState> {
+    let cache = caches.of_kind(kind.kind());
+    let Some(object) = cache.and_then(|cache| cache.find_unreadable(key, &name(&key.name, kind))) else {
         return Known::Unknown;
     };
     match (foreign(&object.metadata, kind, db), kind) {
-        (Some(why), _) => Known::Known(ChildState::Foreign { why }),
-        (None, ChildKind::Lease) => Known::Known(ChildState::Damaged {
+        (Some(foreign), _) => Known::Known(foreign),
+        (None, OwnedObject::Lease) => Known::Known(OwnedState::Damaged {
             uid: object.metadata.uid.clone().unwrap_or_default(),
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
             what: format!("cannot be read: {}", object.why),
@@ -110,21 +82,21 @@ fn unreadable(caches: &Caches, key: &Key, kind: ChildKind, db: &ClusteredDatabas
 /// Where one live object stands, without what is remembered.
 pub fn verdict(
     live: &Value,
-    kind: ChildKind,
+    kind: OwnedObject,
     db: &ClusteredDatabase,
     desired: &Desired,
     tolerated: &[String],
-) -> ChildState {
+) -> OwnedState {
     let metadata: ObjectMeta = serde_json::from_value(live["metadata"].clone()).unwrap_or_default();
     if metadata.deletion_timestamp.is_some() {
-        return ChildState::Missing;
+        return OwnedState::Missing;
     }
     let uid = metadata.uid.clone().unwrap_or_default();
-    if let Some(why) = foreign(&metadata, kind, db) {
-        return ChildState::Foreign { why };
+    if let Some(foreign) = foreign(&metadata, kind, db) {
+        return foreign;
     }
     if !is_wanted(&db.spec, kind) {
-        return ChildState::Drifted {
+        return OwnedState::Drifted {
             uid,
             resource_version: metadata.resource_version.unwrap_or_default(),
             what: "that it is there, and the spec asks for none".to_owned(),
@@ -132,10 +104,14 @@ pub fn verdict(
         };
     }
     let mut found = differences(&desired.content, live);
-    if kind == ChildKind::Lease {
+    // An owner would take along what volumes need that are retained.
+    let owned = metadata.owner_references.is_some_and(|owners| !owners.is_empty()) && kind.owned().is_unique;
+    if kind == OwnedObject::Lease {
         // Written by the agents all the time, and none of our business; but without this label we do not see it.
-        found.retain(|path| path.starts_with(&format!("metadata.labels.{LABEL_CLUSTER} ")));
+        let labels = [LABEL_CLUSTER, LABEL_CLUSTER_UID].map(|label| format!("metadata.labels.{label} "));
+        found.retain(|path| labels.iter().any(|label| path.starts_with(label)));
     }
+    found.extend(owned.then(|| "metadata.ownerReferences is there".to_owned()));
     if found == tolerated {
         found.clear();
     }
@@ -147,14 +123,17 @@ pub fn verdict(
         found.push("another content was applied last".to_owned());
     }
     match found.first() {
-        None => ChildState::Current { uid },
-        Some(first) => ChildState::Drifted {
+        None => OwnedState::Current { uid },
+        Some(first) => OwnedState::Drifted {
             uid,
             resource_version: metadata.resource_version.unwrap_or_default(),
             what: first.clone(),
-            immutable: found
-                .iter()
-                .any(|path| immutable(kind).iter().any(|immutable| path.starts_with(immutable))),
+            immutable: found.iter().any(|path| {
+                kind.owned()
+                    .immutable
+                    .iter()
+                    .any(|immutable| path.starts_with(immutable))
+            }),
         },
     }
 }
@@ -163,12 +142,12 @@ pub fn verdict(
 fn compare(
     version: u64,
     read: impl FnOnce() -> Value,
-    kind: ChildKind,
+    kind: OwnedObject,
     subject: &Subject<'_>,
     memory: &mut Memory,
-) -> ChildState {
+) -> OwnedState {
     let Some(hash) = memory.wants.as_ref().map(|wants| wants.hashes[&kind].clone()) else {
-        return ChildState::Missing;
+        return OwnedState::Missing;
     };
     let known = memory.compared.get(&kind);
     let is_same = |known: &&Compared| known.version == version && version != 0 && known.hash == hash;
@@ -186,8 +165,14 @@ fn compare(
     state
 }
 
-/// Whose the object is, if it is not this database's.
-fn foreign(metadata: &ObjectMeta, kind: ChildKind, db: &ClusteredDatabase) -> Option<String> {
+/// Whether an object of this kind with this metadata is the database's.
+pub fn is_ours(metadata: &ObjectMeta, kind: OwnedObject, db: &ClusteredDatabase) -> bool {
+    foreign(metadata, kind, db).is_none()
+}
+
+/// Whose the object is, if it is not this database's. What is made only once has no owner: its label says whose it is.
+fn foreign(metadata: &ObjectMeta, kind: OwnedObject, db: &ClusteredDatabase) -> Option<OwnedState> {
+    let of_another = |why: String| Some(OwnedState::Foreign { why, left: None });
     let owners = metadata.owner_references.as_deref().unwrap_or_default();
     if owners.iter().any(|owner| Some(&owner.uid) == db.metadata.uid.as_ref()) {
         return None;
@@ -197,11 +182,26 @@ fn foreign(metadata: &ObjectMeta, kind: ChildKind, db: &ClusteredDatabase) -> Op
         .find(|owner| owner.controller == Some(true))
         .or(owners.first());
     if let Some(owner) = controller {
-        return Some(format!("owned by {} {}", owner.kind, owner.name));
+        return of_another(format!("owned by {} {}", owner.kind, owner.name));
     }
-    let labelled = metadata.labels.as_ref().and_then(|labels| labels.get(LABEL_CLUSTER));
-    let adopted = labelled == db.metadata.name.as_ref() && (kind.kind() != "Secret" || was_made(metadata, db));
-    (!adopted).then(|| "not made by this operator".to_owned())
+    let label = |name: &str| metadata.labels.as_ref().and_then(|labels| labels.get(name));
+    let named = label(LABEL_CLUSTER) == db.metadata.name.as_ref();
+    match label(LABEL_CLUSTER_UID).filter(|_| kind.owned().is_unique) {
+        Some(uid) if Some(uid) == db.metadata.uid.as_ref() && (named || kind == OwnedObject::Lease) => None,
+        // There is one database of a name at a time: the one with this UID is gone.
+        Some(uid) if named => Some(OwnedState::Foreign {
+            why: format!("left by a database of this name that was deleted (UID {uid})"),
+            left: Some(Left {
+                by: uid.clone(),
+                uid: metadata.uid.clone().unwrap_or_default(),
+                resource_version: metadata.resource_version.clone().unwrap_or_default(),
+            }),
+        }),
+        Some(uid) if Some(uid) != db.metadata.uid.as_ref() => of_another("made for another database".to_owned()),
+        Some(_) if was_made(metadata, db) => None,
+        None if named && (kind.kind() != "Secret" || was_made(metadata, db)) => None,
+        _ => of_another("not made by this operator".to_owned()),
+    }
 }
 
 /// Whether the operator has made an object of this name for the database. A Secret without an owner counts as the
@@ -213,40 +213,9 @@ fn was_made(metadata: &ObjectMeta, db: &ClusteredDatabase) -> bool {
         .is_some_and(|(made, name)| made.contains_key(name))
 }
 
-fn cached(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Option<Text>> {
-    let name = name(&key.name, kind);
-    match kind {
-        ChildKind::ServiceAccount => caches.service_accounts.text(key, &name),
-        ChildKind::Role => caches.roles.text(key, &name),
-        ChildKind::RoleBinding => caches.role_bindings.text(key, &name),
-        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => caches.secrets.text(key, &name),
-        ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
-            caches.services.text(key, &name)
-        }
-        ChildKind::EndpointSlice => caches.endpoint_slices.text(key, &name),
-        ChildKind::Lease => caches.leases.text(key, &name),
-        ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => caches.budgets.text(key, &name),
-        ChildKind::NetworkPolicy => caches.network_policies.text(key, &name),
-        ChildKind::StatefulSet => caches.stateful_sets.text(key, &name),
-    }
-}
-
-fn unreadable_child(caches: &Caches, key: &Key, kind: ChildKind) -> Option<Arc<api::Unreadable>> {
-    let name = name(&key.name, kind);
-    match kind {
-        ChildKind::ServiceAccount => caches.service_accounts.find_unreadable(key, &name),
-        ChildKind::Role => caches.roles.find_unreadable(key, &name),
-        ChildKind::RoleBinding => caches.role_bindings.find_unreadable(key, &name),
-        ChildKind::CaSecret | ChildKind::TlsSecret | ChildKind::AppSecret => caches.secrets.find_unreadable(key, &name),
-        ChildKind::HeadlessService | ChildKind::RwService | ChildKind::RoService | ChildKind::RService => {
-            caches.services.find_unreadable(key, &name)
-        }
-        ChildKind::EndpointSlice => caches.endpoint_slices.find_unreadable(key, &name),
-        ChildKind::Lease => caches.leases.find_unreadable(key, &name),
-        ChildKind::PodDisruptionBudget | ChildKind::PrimaryBudget => caches.budgets.find_unreadable(key, &name),
-        ChildKind::NetworkPolicy => caches.network_policies.find_unreadable(key, &name),
-        ChildKind::StatefulSet => caches.stateful_sets.find_unreadable(key, &name),
-    }
+/// The object of this kind, as the watch has shown it.
+pub fn cached(caches: &Caches, key: &Key, kind: OwnedObject) -> Option<Option<Text>> {
+    caches.of_kind(kind.kind())?.text(key, &name(&key.name, kind))
 }
 
 #[cfg(test)]

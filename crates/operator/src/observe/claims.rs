@@ -1,11 +1,15 @@
 //! The volume claims, and whether new volumes can be had.
 
+use std::collections::BTreeMap;
+
 use api::names::{DATA_VOLUME, LABEL_CLUSTER_UID, Names, WAL_VOLUME};
 use api::quantity::Quantity;
+use api::spec::{StorageSpec, VolumeSpec};
 use api::{ClusteredDatabase, Unreadable};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimStatus};
 use kube::ResourceExt;
 use machine::cluster::{Claim, Growth, StorageClass, Volume};
+use machine::units::Bytes;
 
 use super::time;
 use crate::builders::stateful_set::SELECTED_NODE;
@@ -16,13 +20,13 @@ use crate::caches::Caches;
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// The claims with names of this database's claims, by ordinal, data before WAL.
-pub fn claims(caches: &Caches, key: &Key) -> Option<Vec<Claim>> {
+pub fn claims(caches: &Caches, key: &Key, storage: &StorageSpec) -> Option<Vec<Claim>> {
     let names = Names::new(&key.name);
     let mut claims: Vec<_> = caches
         .claims
         .list(key)?
         .iter()
-        .filter_map(|claim| self::claim(&names, claim))
+        .filter_map(|claim| self::claim(&names, claim, storage))
         .collect();
     claims.sort_by_key(|claim| (claim.ordinal, claim.volume));
     Some(claims)
@@ -32,7 +36,7 @@ pub fn claims(caches: &Caches, key: &Key) -> Option<Vec<Claim>> {
 pub fn storage_class(caches: &Caches, db: &ClusteredDatabase, volume: Volume) -> Option<StorageClass> {
     let storage = &db.spec.storage;
     let name = match volume {
-        Volume::Data => storage.storage_class_name.as_ref(),
+        Volume::Data => storage.data.storage_class_name.as_ref(),
         Volume::Wal => storage.wal.as_ref().and_then(|wal| wal.storage_class_name.as_ref()),
     };
     let classes = caches.storage_classes.list_readable(&Key::all())?;
@@ -58,7 +62,7 @@ pub fn storage_class(caches: &Caches, db: &ClusteredDatabase, volume: Volume) ->
     })
 }
 
-fn claim(names: &Names, claim: &PersistentVolumeClaim) -> Option<Claim> {
+fn claim(names: &Names, claim: &PersistentVolumeClaim, storage: &StorageSpec) -> Option<Claim> {
     let name = claim.metadata.name.clone()?;
     let (volume, pod) = name.split_once('-')?;
     let volume = match volume {
@@ -85,15 +89,29 @@ fn claim(names: &Names, claim: &PersistentVolumeClaim) -> Option<Claim> {
         created: claim.creation_timestamp().as_ref().map(time).unwrap_or_default(),
         class: spec.and_then(|spec| spec.storage_class_name.clone()),
         selected_node: claim.annotations().get(SELECTED_NODE).cloned(),
-        requested: requested.map_or(0, Quantity::bytes),
+        requested: Bytes(requested.map_or(0, Quantity::bytes)),
         capacity: status
             .and_then(|status| status.capacity.as_ref()?.get("storage"))
             .and_then(|quantity| Quantity::parse(&quantity.0).ok())
-            .map(Quantity::bytes),
+            .map(|quantity| Bytes(quantity.bytes())),
         growth: status.and_then(growth),
         cluster_uid: claim.labels().get(LABEL_CLUSTER_UID).cloned(),
+        differs: storage.volume(&name).is_some_and(|wanted| differs(claim, wanted)),
         name,
     })
+}
+
+/// What the operator or Kubernetes has added is no difference, nor is what the spec has named once.
+fn differs(claim: &PersistentVolumeClaim, wanted: &VolumeSpec) -> bool {
+    let lacks = |wanted: &BTreeMap<String, String>, found: &BTreeMap<String, String>| {
+        wanted.iter().any(|(key, value)| found.get(key) != Some(value))
+    };
+    let spec = claim.spec.as_ref();
+    let class = spec.and_then(|spec| spec.volume_attributes_class_name.as_ref());
+    let wanted_class = wanted.volume_attributes_class_name.as_ref();
+    lacks(&wanted.metadata.labels, claim.labels())
+        || lacks(&wanted.metadata.annotations, claim.annotations())
+        || wanted_class.is_some() && wanted_class != class
 }
 
 /// The condition that says most of a growth that is not done: a failure before what comes next, and that before what goes on.

@@ -14,11 +14,11 @@ use api::{ClusteredDatabase, moment};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machine::cluster::{
-    Certificates, ChildKind, ChildState, Known, Observed, SetFacts, Volume, WalVolumes, foreign_route,
+    Certificates, Known, Observed, OwnedObject, OwnedState, StatefulSetView, Volume, WalVolumes, foreign_route,
 };
 use machine::protocol::LeaseRecord;
 
-pub use children::{Stray, children, verdict};
+pub use children::{Stray, cached, children, is_ours, verdict};
 pub use claims::DEFAULT_CLASS;
 pub use pods::{is_starting, noted_as};
 pub use resources::resources;
@@ -41,7 +41,7 @@ pub fn observe(
 ) -> Observed {
     let db = subject.db;
     let mut children = children(caches, key, subject, memory, strays);
-    let lease = lease(caches, key, &mut children[ChildKind::Lease]);
+    let lease = lease(caches, key, &mut children[OwnedObject::Lease]);
     let (routed, own) = (known(routed(caches, key)), known(pods::addresses(caches, key)));
     memory.foreign_route = foreign_route(memory.foreign_route.as_ref(), &routed, &own, now);
     let mut unreadable = caches.unreadable(key);
@@ -50,7 +50,7 @@ pub fn observe(
         children,
         stateful_set: stateful_set(caches, key),
         pods: known(pods::pods(caches, key, db, memory, now)),
-        claims: known(claims::claims(caches, key)),
+        claims: known(claims::claims(caches, key, &db.spec.storage)),
         unschedulable_nodes: known(nodes::unschedulable(caches, key)),
         lease,
         storage_class: known(claims::storage_class(caches, db, Volume::Data)),
@@ -58,6 +58,7 @@ pub fn observe(
         certificates: certificates(db, memory),
         namespace_terminating: false,
         foreign_route: memory.foreign_route.clone(),
+        scheduled: known(scheduled(caches, key, db)),
         unreadable,
         faults: memory
             .pass
@@ -69,12 +70,23 @@ pub fn observe(
     }
 }
 
+/// The DatabaseBackups that exist, of those that schedules are making.
+fn scheduled(caches: &Caches, key: &Key, db: &ClusteredDatabase) -> Option<BTreeSet<String>> {
+    if !caches.backups.is_listed() {
+        return None;
+    }
+    let runs = db.status.iter().flat_map(|status| status.memo.schedules.values());
+    let making = runs.filter_map(|run| run.making.clone());
+    let exists = |name: &String| caches.backups.has(&Key::backup(&*key.namespace, &**name));
+    Some(making.filter(exists).collect())
+}
+
 fn certificates(db: &ClusteredDatabase, memory: &Memory) -> Certificates {
     let members = db.status.iter().flat_map(|status| &status.members);
     Certificates {
         agents: memory
             .checked
-            .get(&ChildKind::TlsSecret)
+            .get(&OwnedObject::TlsSecret)
             .and_then(|checked| checked.agents.clone()),
         members: members
             .filter_map(|(pod, member)| Some((pod.clone(), validity(member.certificate.as_deref()?)?)))
@@ -96,20 +108,20 @@ fn known<T>(value: Option<T>) -> Known<T> {
 fn routed(caches: &Caches, key: &Key) -> Option<BTreeSet<String>> {
     let slice = caches
         .endpoint_slices
-        .get(key, &crate::desired::name(&key.name, ChildKind::EndpointSlice))?;
+        .get(key, &crate::desired::name(&key.name, OwnedObject::EndpointSlice))?;
     let endpoints = slice.iter().flat_map(|slice| &slice.endpoints);
     Some(endpoints.flat_map(|endpoint| endpoint.addresses.clone()).collect())
 }
 
-fn stateful_set(caches: &Caches, key: &Key) -> Option<SetFacts> {
+fn stateful_set(caches: &Caches, key: &Key) -> Option<StatefulSetView> {
     let set = caches
         .stateful_sets
-        .get(key, &crate::desired::name(&key.name, ChildKind::StatefulSet))??;
+        .get(key, &crate::desired::name(&key.name, OwnedObject::StatefulSet))??;
     if set.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let replicas = set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
-    Some(SetFacts {
+    Some(StatefulSetView {
         wal: wal_volumes(caches, key)?,
         uid: set.metadata.uid.clone()?,
         resource_version: set.metadata.resource_version.clone()?,
@@ -121,7 +133,7 @@ fn stateful_set(caches: &Caches, key: &Key) -> Option<SetFacts> {
 pub fn wal_volumes(caches: &Caches, key: &Key) -> Option<WalVolumes> {
     let set = caches
         .stateful_sets
-        .get(key, &crate::desired::name(&key.name, ChildKind::StatefulSet))??;
+        .get(key, &crate::desired::name(&key.name, OwnedObject::StatefulSet))??;
     let spec = set.spec.as_ref()?;
     let mut templates = spec.volume_claim_templates.iter().flatten();
     if templates.any(|claim| claim.metadata.name.as_deref() == Some(WAL_VOLUME)) {
@@ -137,7 +149,7 @@ pub fn wal_volumes(caches: &Caches, key: &Key) -> Option<WalVolumes> {
 
 /// The image with PostgreSQL of the StatefulSet's template; `None` without one.
 pub fn running_image(caches: &Caches, key: &Key) -> Option<String> {
-    let name = crate::desired::name(&key.name, ChildKind::StatefulSet);
+    let name = crate::desired::name(&key.name, OwnedObject::StatefulSet);
     let set = caches.stateful_sets.get(key, &name)??;
     let containers = &set.spec.as_ref()?.template.spec.as_ref()?.containers;
     let postgres = containers.iter().find(|container| container.name == CONTAINER)?;
@@ -145,18 +157,18 @@ pub fn running_image(caches: &Caches, key: &Key) -> Option<String> {
 }
 
 /// The Lease's content. One that cannot be understood is like one that cannot be read, and `state` says what is wrong with it.
-fn lease(caches: &Caches, key: &Key, state: &mut Known<ChildState>) -> Known<Option<LeaseRecord>> {
-    let name = crate::desired::name(&key.name, ChildKind::Lease);
+fn lease(caches: &Caches, key: &Key, state: &mut Known<OwnedState>) -> Known<Option<LeaseRecord>> {
+    let name = crate::desired::name(&key.name, OwnedObject::Lease);
     match caches.leases.get(key, &name) {
         None => Known::Unknown,
         Some(None) => Known::Known(None),
         Some(Some(lease)) => match machine::lease_object::read(&lease) {
             Ok(record) => Known::Known(Some(record)),
             Err(error) => {
-                if let Known::Known(ChildState::Current { uid } | ChildState::Drifted { uid, .. }) = state {
+                if let Known::Known(OwnedState::Current { uid } | OwnedState::Drifted { uid, .. }) = state {
                     let source =
                         std::error::Error::source(&error).map_or(String::new(), |source| format!(": {source}"));
-                    *state = Known::Known(ChildState::Damaged {
+                    *state = Known::Known(OwnedState::Damaged {
                         uid: std::mem::take(uid),
                         resource_version: lease.metadata.resource_version.clone().unwrap_or_default(),
                         what: format!("cannot be understood: {error}{source}"),
@@ -184,7 +196,7 @@ mod tests {
         caches.stateful_sets.observe(Event::InitDone);
         assert_eq!(running_image(&caches, &key), None, "there is no StatefulSet");
         let containers = json!([{"name": "other", "image": "a:1"}, {"name": CONTAINER, "image": "b:2"}]);
-        let name = crate::desired::name(&key.name, ChildKind::StatefulSet);
+        let name = crate::desired::name(&key.name, OwnedObject::StatefulSet);
         let set = serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": "ns", "uid": "u", "resourceVersion": "1",
                 "labels": {api::names::LABEL_CLUSTER: "db"}},

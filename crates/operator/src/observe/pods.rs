@@ -11,7 +11,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod as KubePod, PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use machine::cluster::{ChildKind, ImageError, Pod, Resizing, Trouble};
+use machine::cluster::{ImageError, OwnedObject, Pod, Resizing, Trouble, mark_revoked};
 
 use super::resources::resources;
 use super::time;
@@ -38,11 +38,6 @@ const BACKS_OFF: &str = "CrashLoopBackOff";
 /// A container that has run for so long is started again at once if it ends: the kubelet forgets the ends before.
 const STAYS_UP: TimeDelta = TimeDelta::minutes(10);
 
-/// The API server takes a token for good for 10 s after it has looked it up, and clocks of nodes differ. Who renews the Lease
-/// later than this after its ServiceAccount was made again has got a new token: the kubelet asks for one, by the
-/// ServiceAccount's name, when four fifths of the hour that a token lasts are over.
-const TOKEN_REMEMBERED: TimeDelta = TimeDelta::seconds(30);
-
 /// The kubelet waits before it pulls again.
 const WAITING: &str = "ImagePullBackOff";
 
@@ -67,17 +62,8 @@ pub fn pods(
         })
         .collect();
     pods.sort_by_key(|pod| pod.ordinal);
-    if let Some(identity) = identity_since(caches, key) {
-        // A token is bound to the UID of its ServiceAccount: with one that was made again since, the API server knows the
-        // agents in these pods no more. So they count as made from an older template, too.
-        let older = |pod: &Pod| pod.created < identity;
-        let renewed = renewed(caches, key);
-        let refreshed = renewed.is_some_and(|(holder, at)| {
-            at > identity + TOKEN_REMEMBERED && pods.iter().any(|pod| older(pod) && pod.uid == holder)
-        });
-        for pod in pods.iter_mut().filter(|pod| older(pod)) {
-            (pod.revision, pod.base_revision, pod.token_void) = (None, None, !refreshed);
-        }
+    if let Some(account_made) = identity_since(caches, key) {
+        mark_revoked(&mut pods, account_made, renewed(caches, key));
     }
     let present: BTreeSet<_> = pods
         .iter()
@@ -102,7 +88,7 @@ pub fn addresses(caches: &Caches, key: &Key) -> Option<BTreeSet<String>> {
 fn renewed(caches: &Caches, key: &Key) -> Option<(String, DateTime<Utc>)> {
     let lease = caches
         .leases
-        .get(key, &crate::desired::name(&key.name, ChildKind::Lease))??;
+        .get(key, &crate::desired::name(&key.name, OwnedObject::Lease))??;
     let at = lease.spec.as_ref()?.renew_time.as_ref()?.0;
     let holder = machine::lease_object::read(&lease).ok()?.holder?;
     Some((holder.incarnation.pod_uid, time(&Time(at))))
@@ -112,7 +98,7 @@ fn renewed(caches: &Caches, key: &Key) -> Option<(String, DateTime<Utc>)> {
 fn identity_since(caches: &Caches, key: &Key) -> Option<DateTime<Utc>> {
     let account = caches
         .service_accounts
-        .get(key, &crate::desired::name(&key.name, ChildKind::ServiceAccount))??;
+        .get(key, &crate::desired::name(&key.name, OwnedObject::ServiceAccount))??;
     account.metadata.creation_timestamp.as_ref().map(time)
 }
 
@@ -155,7 +141,7 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
             .map(|text| resizing(text, now)),
         resources: machine::cluster::Resources::default(),
         role: pod.labels().get(LABEL_ROLE).cloned(),
-        token_void: false,
+        token_revoked: false,
         image_error: image_error(status, &uid, memory, now),
         trouble: trouble(status, now).or(told).filter(|_| ready.is_none()),
         bootstrap_error: bootstrap_error(status),

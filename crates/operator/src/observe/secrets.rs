@@ -3,10 +3,10 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use machine::cluster::{AgentsCertificate, ChildKind, ChildState, Exact, Validity};
+use machine::cluster::{AgentsCertificate, ObjectVersion, OwnedObject, OwnedState, Validity};
 
 use crate::builders::secrets::{
-    APPLICATION_KEYS, CA_CERTIFICATE_KEY, CERTIFICATE_KEY, KEY_KEY, authority_of, password_of, text,
+    APPLICATION_KEYS, CA_CERTIFICATE_KEY, CERTIFICATE_KEY, KEY_KEY, PASSWORD_KEY, authority_of, password_of, text,
 };
 use crate::certificates;
 
@@ -23,9 +23,9 @@ pub struct Checked {
 
 impl Checked {
     /// `state` with what the content says.
-    pub fn overlay(&self, state: ChildState) -> ChildState {
+    pub fn overlay(&self, state: OwnedState) -> OwnedState {
         match (state, &self.fault) {
-            (ChildState::Current { uid }, Some((what, recoverable))) if uid == self.version.0 => ChildState::Damaged {
+            (OwnedState::Current { uid }, Some((what, recoverable))) if uid == self.version.0 => OwnedState::Damaged {
                 uid,
                 resource_version: self.version.1.clone(),
                 what: what.clone(),
@@ -37,24 +37,27 @@ impl Checked {
 }
 
 /// Looks at the content. `chosen`: the user has a Secret with the application's password.
-pub fn check(kind: ChildKind, secret: &Secret, chosen: bool) -> Checked {
+pub fn check(kind: OwnedObject, secret: &Secret, chosen: bool) -> Checked {
     let version = (
         secret.uid().unwrap_or_default(),
         secret.resource_version().unwrap_or_default(),
     );
     let (mut fault, mut agents) = (None, None);
     match kind {
-        ChildKind::CaSecret => fault = authority_fault(secret).map(|what| (what, false)),
-        ChildKind::TlsSecret => match agents_certificate(secret) {
+        OwnedObject::CaSecret => fault = authority_fault(secret).map(|what| (what, false)),
+        OwnedObject::TlsSecret => match agents_certificate(secret) {
             Ok(validity) => {
                 agents = Some(AgentsCertificate {
-                    secret: Exact::new(secret.name_any(), &version.0, &version.1),
+                    secret: ObjectVersion::new(secret.name_any(), &version.0, &version.1),
                     validity,
                 });
             }
             Err(what) => fault = Some((what.to_owned(), true)),
         },
-        _ => fault = application_fault(secret).map(|what| (what, chosen || password_of(secret).is_some())),
+        OwnedObject::AppSecret => {
+            fault = application_fault(secret).map(|what| (what, chosen || password_of(secret, PASSWORD_KEY).is_some()))
+        }
+        other => fault = Some((format!("is a {}, not a Secret", other.kind()), false)),
     }
     Checked { version, fault, agents }
 }
@@ -109,31 +112,31 @@ mod tests {
         let now = "2027-01-01T00:00:00Z".parse().unwrap();
         let authority = certificates::authority(&subject, now).unwrap();
         let agents = certificates::agents(&subject, &authority, now).unwrap();
-        let app = secrets::app(&subject, &Password::chosen("x".to_owned()));
+        let app = secrets::app(&subject, &Password::chosen("x".to_owned()), "PEM");
         let tls = secrets::tls(&subject, &agents, &authority.certificate);
         let ca = secrets::ca(&subject, &authority);
         for (kind, secret) in [
-            (ChildKind::CaSecret, &ca),
-            (ChildKind::TlsSecret, &tls),
-            (ChildKind::AppSecret, &app),
+            (OwnedObject::CaSecret, &ca),
+            (OwnedObject::TlsSecret, &tls),
+            (OwnedObject::AppSecret, &app),
         ] {
             let whole = check(kind, secret, false);
             assert_eq!(
                 (&whole.fault, whole.agents.is_some()),
-                (&None, kind == ChildKind::TlsSecret)
+                (&None, kind == OwnedObject::TlsSecret)
             );
             for key in secret.data.as_ref().unwrap().keys() {
                 let fault = check(kind, &without(secret.clone(), key), false).fault;
                 let recoverable = match kind {
-                    ChildKind::CaSecret => false,
-                    ChildKind::TlsSecret => true,
+                    OwnedObject::CaSecret => false,
+                    OwnedObject::TlsSecret => true,
                     _ => key != "password",
                 };
                 assert_eq!(fault.unwrap().1, recoverable, "{kind:?} {key}");
             }
         }
         assert!(
-            check(ChildKind::AppSecret, &without(app, "password"), true)
+            check(OwnedObject::AppSecret, &without(app, "password"), true)
                 .fault
                 .unwrap()
                 .1
@@ -144,7 +147,7 @@ mod tests {
             key: agents.key,
         };
         let mixed = secrets::tls(&subject, &mixed, &authority.certificate);
-        assert!(check(ChildKind::TlsSecret, &mixed, false).fault.is_some());
+        assert!(check(OwnedObject::TlsSecret, &mixed, false).fault.is_some());
     }
 
     #[test]
@@ -154,9 +157,9 @@ mod tests {
             fault: Some(("is empty".to_owned(), true)),
             agents: None,
         };
-        let current = |uid: &str| ChildState::Current { uid: uid.to_owned() };
-        assert!(matches!(checked.overlay(current("u")), ChildState::Damaged { .. }));
+        let current = |uid: &str| OwnedState::Current { uid: uid.to_owned() };
+        assert!(matches!(checked.overlay(current("u")), OwnedState::Damaged { .. }));
         assert_eq!(checked.overlay(current("v")), current("v"));
-        assert_eq!(checked.overlay(ChildState::Missing), ChildState::Missing);
+        assert_eq!(checked.overlay(OwnedState::Missing), OwnedState::Missing);
     }
 }

@@ -472,7 +472,7 @@ fn strangers_objects_and_long_sql_move_nothing() {
         .collect();
     for number in 0..resources {
         cluster.add(1_000 + number, |db| {
-            db["spec"]["bootstrap"] = json!({"initdb": {"postInitSql": sql}});
+            db["spec"]["bootstrap"] = json!({"initdb": {"postInitApplicationSQL": sql}});
         });
     }
     cluster.settle(&started);
@@ -546,9 +546,9 @@ fn broken_databases_do_not_slow_another_namespace() {
     for number in 0..broken {
         // Nobody makes the pods of their StatefulSets.
         let db = json!({
-            "apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase",
+            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
             "metadata": {"name": format!("db-{number}"), "namespace": "broken", "uid": format!("broken-{number}"), "generation": 1},
-            "spec": {"replicas": 3, "storage": {"size": "1Gi"}},
+            "spec": {"replicas": 3, "storage": {"data": {"size": "1Gi"}}},
         });
         cluster
             .server

@@ -1,10 +1,11 @@
 //! Stubs of the agents: what healthy ones, in pods that run, write into the Lease and the EndpointSlice. One move of all
-//! of them at a time, as in `machine::cluster::testing::World`, from which their rules are taken.
+//! of them at a time, as in `machine::cluster::model::World`, from which their rules are taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use api::ClusteredDatabase;
+use api::backup::{BackupState, BackupTask, StoredBackup};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -19,6 +20,7 @@ use machine::protocol::{
     Timeline, settings_hash,
 };
 use machine::quorum::SyncRule;
+use machine::units::Millis;
 use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData};
 use serde_json::{Value, json};
 
@@ -35,10 +37,14 @@ pub const REFUSED: &str = "refused";
 pub struct Agents {
     /// How many times the first database was made.
     pub initdbs: usize,
+    /// How many times a backup was begun.
+    pub backups: usize,
     /// Who has been primary, in order.
     pub primaries: Vec<String>,
     /// They stand still: no report, no renewal, no election.
     pub still: bool,
+    /// Quarantined data, by instance.
+    pub kept: BTreeMap<String, BTreeSet<String>>,
     /// Nodes without power: nothing runs there.
     pub lost: BTreeSet<String>,
     /// No report reaches the primary.
@@ -164,6 +170,7 @@ impl Agents {
         let untaken = view.lease.system_id.is_none();
         if holds {
             view.hold(index, report);
+            self.backups += usize::from(view.back_up());
         } else if has_data && (view.may_take(index, &identity) || (untaken && granted)) {
             view.take(index, identity, report);
         } else if untaken {
@@ -176,10 +183,24 @@ impl Agents {
         }
     }
 
+    /// What this instance has quarantined: not what it is to remove.
+    fn kept(&mut self, view: &View, name: &str) -> BTreeSet<String> {
+        let kept = self.kept.entry(name.to_owned()).or_default();
+        let discard = view
+            .db
+            .status
+            .as_ref()
+            .and_then(|status| status.intent.discard.as_ref());
+        if let Some(discard) = discard.filter(|discard| discard.instance == name) {
+            kept.remove(&discard.name);
+        }
+        kept.clone()
+    }
+
     /// What the agent says of itself, but for its state.
     fn report(&mut self, view: &View, index: usize, identity: &MemberId) -> MemberReport {
         let pod = &view.pods[index];
-        let wanted = &view.db.spec.postgres.parameters;
+        let wanted = &view.db.spec.postgres.settings();
         let settings = settings_hash(wanted);
         let holder = view.lease.holder.as_ref().map(|holder| &holder.incarnation.pod_uid);
         let primary_with = holder
@@ -200,6 +221,7 @@ impl Agents {
         let refused = refused.map(|(name, value)| format!("invalid value for parameter \"{name}\": \"{value}\""));
         let pending_restart = refused.is_none() && !raised && started_with != wanted;
         let lowers_limits = raised || pending_restart && connections(wanted) < connections(started_with);
+        let kept = self.kept(view, &pod.name);
         let known = view
             .lease
             .members
@@ -218,7 +240,7 @@ impl Agents {
             server_version: Some("17.6".to_owned()),
             agent_version: "0.1.0".to_owned(),
             fault: None,
-            kept: BTreeSet::new(),
+            kept,
             impostors: BTreeSet::new(),
             full: BTreeSet::new(),
         }
@@ -329,6 +351,41 @@ impl View {
         self.change_rule();
     }
 
+    /// The primary takes the backup that it is asked for: it begins in one move, and is done in the next. Says whether it has begun.
+    fn back_up(&mut self) -> bool {
+        let asked = self.db.status.as_ref().and_then(|status| status.intent.backup.clone());
+        let Some(uid) = asked.filter(|_| self.lease.holder.is_some()) else {
+            return false;
+        };
+        let record = self.lease.archive.get_or_insert_default();
+        let known = record.backup.as_ref().filter(|task| task.uid == uid);
+        let (state, begins) = match known.map(|task| task.state) {
+            None => (BackupState::Copying, true),
+            Some(BackupState::Copying | BackupState::WaitingForWal) => (BackupState::Completed, false),
+            Some(BackupState::Completed | BackupState::Failed) => return false,
+        };
+        let time = "2027-01-01T00:00:00Z".parse().unwrap();
+        let backup = (state == BackupState::Completed).then(|| StoredBackup {
+            name: format!("20270101T000000Z-F-{}", &uid[..4]),
+            timeline: 1,
+            start_lsn: "0/2000028".to_owned(),
+            stop_lsn: "0/2000100".to_owned(),
+            start_time: time,
+            stop_time: time,
+            data_bytes: 4,
+            stored_bytes: 2,
+        });
+        record.backup = Some(BackupTask {
+            uid,
+            state,
+            copied_bytes: Some(1),
+            total_bytes: Some(4),
+            message: None,
+            backup,
+        });
+        begins
+    }
+
     /// A standby clones, then streams; says whether it has data now.
     fn follow(&mut self, index: usize, mut report: MemberReport, has_data: bool) -> bool {
         let pod = &mut self.pods[index];
@@ -348,7 +405,8 @@ impl View {
     /// Commits wait for as many of the members that are to stay as the spec says; a rule is not weakened because members
     /// are away.
     fn change_rule(&mut self) {
-        let required = self.db.spec.wanted_durability().standbys;
+        let chosen = self.db.status.as_ref().and_then(|status| status.memo.durability);
+        let required = self.db.spec.wanted_durability(chosen).standbys;
         if required == 0 {
             self.lease.rule = SyncRule::default();
             return;
@@ -417,7 +475,7 @@ fn put(store: &mut Store, base: &Lease, lease: &LeaseRecord, now: DateTime<Utc>)
         uid: lease.uid,
         version: lease.version,
         holder: lease.holder,
-        duration: 10_000,
+        duration: Millis::seconds(10),
         epoch: lease.epoch,
         system_id: lease.system_id,
         release: lease.release,
@@ -427,6 +485,7 @@ fn put(store: &mut Store, base: &Lease, lease: &LeaseRecord, now: DateTime<Utc>)
         history: lease.history,
         members: lease.members,
         positions: lease.positions,
+        archive: lease.archive,
     };
     let now_micro = MicroTime(Timestamp::from_microsecond(now.timestamp_micros()).unwrap());
     let object = serde_json::to_value(write(base, &content, now_micro)).unwrap();

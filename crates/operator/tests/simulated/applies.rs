@@ -15,10 +15,10 @@ fn what_was_applied_may_be_applied_empty() {
         let world = World::new(Faults::none(), Duration::from_secs(1));
         let apply = |code, parameters, map| {
             let spec = json!({
-                "storage": {"size": "1Gi"}, "postgres": {"parameters": parameters}, "serviceAccountAnnotations": map,
-                "podMetadata": {"labels": map, "annotations": map}, "scheduling": {"nodeSelector": map},
+                "storage": {"data": {"size": "1Gi"}}, "postgres": {"parameters": parameters}, "serviceAccount": {"metadata": {"annotations": map}},
+                "pods": {"metadata": {"labels": map, "annotations": map}}, "scheduling": {"nodeSelector": map},
             });
-            let kind = json!({"apiVersion": "clustereddatabase.io/v1alpha1", "kind": "ClusteredDatabase"});
+            let kind = json!({"apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase"});
             let mut db = json!({"metadata": {"name": NAME}, "spec": spec});
             fake_api::merge_patch(&mut db, &kind);
             world.user(code, Verb::Apply, "clustereddatabases", NAME, db)
@@ -29,9 +29,9 @@ fn what_was_applied_may_be_applied_empty() {
         let spec = &said["spec"];
         for map in [
             &spec["postgres"]["parameters"],
-            &spec["serviceAccountAnnotations"],
-            &spec["podMetadata"]["labels"],
-            &spec["podMetadata"]["annotations"],
+            &spec["serviceAccount"]["metadata"]["annotations"],
+            &spec["pods"]["metadata"]["labels"],
+            &spec["pods"]["metadata"]["annotations"],
             &spec["scheduling"]["nodeSelector"],
         ] {
             assert_eq!(*map, json!({}), "{spec:#}");

@@ -145,15 +145,14 @@ fn cpu_is_changed_in_the_running_pods() {
     });
 }
 
-/// Nothing that belongs to the database is left, but for these.
-fn assert_left(world: &World, claims: usize, which: &str) {
-    assert_eq!(world.list("persistentvolumeclaims").len(), claims, "{which}");
+/// Nothing that belongs to the database is left, but for these: claims, Secrets and Leases.
+fn assert_left(world: &World, counts: [usize; 3], which: &str) {
+    let kept = ["persistentvolumeclaims", "secrets", "leases"];
+    assert_eq!(kept.map(|plural| world.list(plural).len()), counts, "{which}");
     for plural in [
         "pods",
         "statefulsets",
         "services",
-        "secrets",
-        "leases",
         "endpointslices",
         "roles",
         "rolebindings",
@@ -165,16 +164,16 @@ fn assert_left(world: &World, claims: usize, which: &str) {
 
 #[test]
 fn it_is_deleted_with_or_without_its_volumes() {
-    for (fate, claims) in [("Retain", 3), ("Delete", 0)] {
+    for (fate, counts) in [("Retain", [3, 2, 1]), ("Delete", [0, 0, 0])] {
         with_three(async |world| {
-            world.edit(&json!({"volumePolicy": {"onDelete": fate}}));
+            world.edit(&json!({"storage": {"retentionPolicy": {"whenDeleted": fate}}}));
             world.ready().await;
             let gone = |world: &World| world.get("clustereddatabases", NAME).is_none();
             world.user(200, Verb::Delete, "clustereddatabases", NAME, Value::Null);
             assert!(!gone(world), "the finalizer keeps it");
             world.until("gone", gone).await;
             tokio::time::sleep(Duration::from_secs(30)).await;
-            assert_left(world, claims, fate);
+            assert_left(world, counts, fate);
         });
     }
 }

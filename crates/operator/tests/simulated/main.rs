@@ -4,6 +4,7 @@
 
 mod agents;
 mod applies;
+mod backups;
 mod changes;
 mod conflicts;
 mod course;

@@ -81,7 +81,7 @@ fn a_decision_that_panics_rests_its_database_alone() {
         broken.store(true, Ordering::SeqCst);
         world.edit(&json!({"replicas": 5}));
         world.until("told", has_internal_error).await;
-        let other = json!({"metadata": {"name": "other"}, "spec": {"storage": {"size": "1Gi"}}});
+        let other = json!({"metadata": {"name": "other"}, "spec": {"storage": {"data": {"size": "1Gi"}}}});
         world.user(201, Verb::Create, "clustereddatabases", "", other);
         let made = |world: &World| world.get("statefulsets", "other").is_some();
         let soon = tokio::time::timeout(Duration::from_secs(60), world.until("the other is made", made));

@@ -53,7 +53,7 @@ fn a_secret_is_used_as_a_password_only_with_its_consent() {
         let _operator = Operator::start(&world.server, Config::default());
         let given = json!({"metadata": {"name": "given"}, "data": {"password": "aHVudGVyMg=="}});
         world.user(201, Verb::Create, "secrets", "", given);
-        world.create(&json!({"bootstrap": {"initdb": {"passwordSecret": "given"}}}));
+        world.create(&json!({"bootstrap": {"initdb": {"passwordSecretRef": {"name": "given"}}}}));
         let consent = "kubectl label secret given clustereddatabase.io/password-for=db";
         let asked = |world: &World| world.status()["waiting"].to_string().contains(consent);
         world.until("asks for consent", asked).await;

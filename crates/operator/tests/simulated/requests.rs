@@ -36,7 +36,7 @@ impl Memory {
             "updateStrategy": {"type": "OnDelete"}, "selector": {"matchLabels": {"app": NAME}},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
             "volumeClaimTemplates": [claim]}});
-        let database = json!({"metadata": {"name": NAME}, "spec": {"storage": {"size": "1Gi"}}});
+        let database = json!({"metadata": {"name": NAME}, "spec": {"storage": {"data": {"size": "1Gi"}}}});
         let mut memory = Self {
             store,
             stubs: Stubs::new(TimeDelta::seconds(1)),

@@ -45,14 +45,17 @@ fn course(seed: u64) -> Vec<String> {
 
 /// One thing that a user or an accident does.
 fn disturb(world: &World, rng: &mut Rng) {
+    let replicas = rng.i32(1..=5);
+    // The API server demands that fewer instances go with a lower promise.
+    let mode = if replicas < 3 { "Async" } else { "Required" };
     let edits = [
-        json!({"replicas": rng.i32(1..=5)}),
+        json!({"replicas": replicas, "durability": {"mode": mode}}),
         json!({"postgres": {"parameters": {"work_mem": format!("{}MB", rng.u32(4..8))}}}),
         json!({"postgres": {"image": format!("example.org/postgres:17.{}", rng.u32(5..8))}}),
         json!({"resources": {"requests": {"cpu": format!("{}m", rng.u32(1..4) * 100)}}}),
         json!({"hibernated": rng.bool()}),
         json!({"fenced": if rng.bool() { json!(["db-0"]) } else { json!([]) }}),
-        json!({"podMetadata": {"labels": {"team": format!("t{}", rng.u32(0..3))}}}),
+        json!({"pods": {"metadata": {"labels": {"team": format!("t{}", rng.u32(0..3))}}}}),
     ];
     if rng.bool() {
         world.edit(&edits[rng.usize(0..edits.len())]);

@@ -58,7 +58,7 @@ fn shipped(edit: &Edit) -> Vec<String> {
     run(1, async || {
         let world = World::new(Faults::none(), Duration::from_secs(1));
         let operator = Operator::start(&world.server, Config::default());
-        world.create(&json!({"replicas": 3, "volumePolicy": {"onScaleDown": "Delete"}}));
+        world.create(&json!({"replicas": 3, "storage": {"retentionPolicy": {"whenScaled": "Delete"}}}));
         world.ready().await;
         world.rests(LONG).await;
         let before = decisions(&operator.decisions).len();

@@ -103,7 +103,7 @@ fn without(change: &Value) -> Value {
 }
 
 fn make(world: &World, name: &str) {
-    let db = json!({"metadata": {"name": name}, "spec": {"storage": {"size": "1Gi"}}});
+    let db = json!({"metadata": {"name": name}, "spec": {"storage": {"data": {"size": "1Gi"}}}});
     world.user(201, Verb::Create, "clustereddatabases", "", db);
 }
 

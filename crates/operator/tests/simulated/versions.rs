@@ -7,7 +7,8 @@ use fake_api::{Call, Verb};
 use operator::config::Config;
 use serde_json::json;
 
-use super::world::{LONG, NAME, NAMESPACE, Operator, World, run};
+use super::operations::{OPERATIONS, message, phase};
+use super::world::{LONG, NAME, NAMESPACE, Operator, World, operation, run};
 
 /// The operator of this version, whose default image of PostgreSQL is of its own, too.
 fn version(version: u8) -> Config {
@@ -74,7 +75,7 @@ fn an_upgrade_with_both_versions_at_work_ends_with_the_new_one() {
 }
 
 #[test]
-fn another_default_image_is_taken_by_order_alone_even_where_none_is_on_record() {
+fn another_default_image_is_taken_by_an_operation_alone_even_where_none_is_on_record() {
     run(1, async || {
         let world = World::new(Faults::new(1, Rates::NONE), Duration::from_secs(1));
         let old = Operator::start(&world.server, version(1));
@@ -101,11 +102,21 @@ fn another_default_image_is_taken_by_order_alone_even_where_none_is_on_record() 
             "{told}"
         );
 
-        let order = json!({"metadata": {"annotations": {api::names::ANNOTATION_TAKE_IMAGE: postgres(2)}}});
-        world.user(200, Verb::Merge, "clustereddatabases", NAME, order);
-        world
-            .until("taken", |world| recorded() == postgres(2) && world.is_ready())
-            .await;
+        let ask = |name: &str, image: &str| {
+            let asked = operation(name, json!({"takeImage": {"image": image}}));
+            world.user(201, Verb::Create, OPERATIONS, "", asked);
+        };
+        ask("other", "example.org/other:1");
+        ask("take", &postgres(2));
+        world.until("taken", |world| phase(world, "take") == "Completed").await;
+        assert_eq!(message(&world, "take"), format!("all instances run {}", postgres(2)));
+        assert_eq!(phase(&world, "other"), "Failed");
+        assert!(
+            message(&world, "other").contains(&postgres(2)),
+            "{}",
+            message(&world, "other")
+        );
+        world.ready().await;
         world.rests(LONG).await;
         assert!(
             pods(&world).iter().all(|uid| !before.contains(uid)),

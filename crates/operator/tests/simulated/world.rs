@@ -86,7 +86,12 @@ impl World {
             Definition::new(&definition).into()
         });
         store.define(Arc::clone(&DEFINITION));
+        static BACKUPS: LazyLock<Arc<Definition>> = LazyLock::new(|| {
+            let definition = serde_json::to_value(api::backup::crd()).expect("JSON");
+            Definition::new(&definition).into()
+        });
         store.define(Arc::clone(&OPERATIONS));
+        store.define(Arc::clone(&BACKUPS));
         let mut world = Self {
             server: Server::new(store, faults, Clock::starting(epoch)),
             agents: Arc::default(),
@@ -127,7 +132,7 @@ impl World {
 
     /// Makes the database.
     pub fn create(&self, spec: &Value) {
-        let mut wanted = json!({"storage": {"size": "1Gi"}});
+        let mut wanted = json!({"storage": {"data": {"size": "1Gi"}}});
         merge_patch(&mut wanted, spec);
         let db = json!({"metadata": {"name": NAME}, "spec": wanted});
         self.user(201, Verb::Create, "clustereddatabases", "", db);
@@ -259,10 +264,14 @@ fn expect(code: u16, reply: Reply) -> Value {
 
 /// An operation that asks for a switchover to this instance.
 pub fn switchover(name: &str, to: &str) -> Value {
-    json!({
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"clusterRef": {"name": NAME}, "switchover": {"to": to}},
-    })
+    operation(name, json!({"switchover": {"to": to}}))
+}
+
+/// An operation that asks for this.
+pub fn operation(name: &str, action: Value) -> Value {
+    let mut spec = json!({"clusterRef": {"name": NAME}});
+    merge_patch(&mut spec, &action);
+    json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
 }
 
 /// One operator's process, without leader election and pages.

@@ -1,12 +1,12 @@
-//! How far the world goes, what is broken in it, and what is noticed on the way.
+//! Bounds of the world, rules that are broken on purpose, and notable events.
 
-/// How far the world goes, and what is broken in it.
+/// Bounds of the world, and the rule that is broken in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// Faults in one course: a crash, a cut, a lost or late request, a lease that is not renewed, a task that fails, a clock
-    /// that loses a tick.
+    /// Faults in one sequence: a crash, a cut, a lost or late request, a lease that is not renewed, a failing task, or
+    /// a clock that loses a tick.
     pub faults: u8,
-    /// Machines that lose power, and with it the WAL that was written and not flushed.
+    /// Machines that lose power, and with it WAL that was written and not flushed.
     pub reboots: u8,
     /// Members whose promotion never ends.
     pub unfit: u8,
@@ -16,95 +16,95 @@ pub struct Bounds {
     pub epochs: u8,
     /// Edits of the spec by the user.
     pub edits: u8,
-    /// Clocks count. Without, all deadlines of others have always passed, and none of its own: enough where elections are by
-    /// promises, not by the clock.
+    /// Clocks count. Without them, all deadlines of others have passed and none of a member's own: that is enough if
+    /// elections are decided by promises, not by the clock.
     pub timed: bool,
-    /// The Lease may be lost: deleted, or edited so that nobody understands it. The operator makes an empty one in the place of one
-    /// that is gone, and somebody may put right what was edited.
+    /// The Lease may be lost: deleted, or edited so that no agent understands it. The operator replaces a deleted one
+    /// by an empty one, and a user may correct an edited one.
     pub losable: bool,
-    /// What is broken, to see that it is noticed.
+    /// The rule that is broken, to see that this is found.
     pub mutant: Option<Mutant>,
 }
 
-/// One broken rule: the model must find what is lost by it.
+/// One broken rule. The model must find the resulting loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
     /// Rule 2: a promise is forgotten with the agent's run.
     PromiseIsForgotten,
-    /// Rule 3: whoever connects under a member's name acknowledges in that name.
+    /// Rule 3: any client that connects under a member's name acknowledges in that name.
     AnybodyAcknowledges,
     /// Rule 3: a standby acknowledges what it has only written.
     UnflushedCounts,
     /// Rule 4: a promise leaves the WAL receiver alone.
     PromiseKeepsReceiving,
-    /// Rules 4 and 5: a promise and a position are told while WAL still comes in.
+    /// Rules 4 and 5: a promise and a position are reported while WAL still arrives.
     PositionIsNotFinal,
-    /// Rule 6: whoever follows a primary does not promise its epoch.
+    /// Rule 6: a member that follows a primary does not promise its epoch.
     EpochIsNotAdopted,
-    /// Rule 7: a holder does not hear what others have promised.
+    /// Rule 7: a holder does not learn what others have promised.
     EpochIsNotRaised,
-    /// Rule 8: who has less than the holder that left is elected by its answer alone.
+    /// Rule 8: a member with less WAL than the holder that released is elected by its answer alone.
     ReleasedPositionIsIgnored,
-    /// Rule 8: an elected holder that cannot be promoted sees nobody that has all its WAL.
+    /// Rule 8: an elected holder that cannot be promoted sees no member with all its WAL.
     HeirIsIgnored,
     /// Rule 9: an election counts one promise for two.
     OnePromiseIsEnough,
-    /// Rule 9: who has less may be elected.
+    /// Rule 9: a member with less WAL may be elected.
     AnyPositionWins,
-    /// Rule 9: whoever is elected counts as having all that those have who follow it.
+    /// Rule 9: an elected member counts as having all the WAL of the members that follow it.
     AnyHolderIsFollowed,
-    /// Rule 9: where a standby's WAL ends counts as final while it still follows a former primary.
+    /// Rule 9: a standby's WAL end counts as final while it still follows a former primary.
     FollowedEndIsFinal,
-    /// Rule 9: a loss that was accepted in another epoch is accepted.
+    /// Rule 9: the acceptance of a loss in another epoch counts.
     AnyLossIsAccepted,
-    /// Rule 10: a setting is in force before it is safe by the record.
+    /// Rule 10: a setting comes into force before the rule in the Lease makes it safe.
     RuleIsSetFirst,
-    /// Rule 10: a rule is recorded though its names do not hold everything.
+    /// Rule 10: a rule is recorded although its names do not have all WAL.
     RuleIsRecordedUnflushed,
-    /// Rule 11: a setting counts as proven when it is asked for.
+    /// Rule 11: a setting counts as proven as soon as it is requested.
     ReloadIsNotProven,
     /// Rule 12: a write of the Lease does not expect a version.
     LeaseIsOverwritten,
-    /// Rule 13: applications are let in before what is in doubt is held by others.
+    /// Rule 13: a primary opens before other members have what is in doubt.
     OpensInDoubt,
     /// Rule 14: a timeline is used again.
     TimelineIsUsedTwice,
-    /// Rule 15: a promotion that was broken off is begun again under its number.
+    /// Rule 15: an interrupted promotion is begun again with the same number.
     PromotionIsBegunAgain,
-    /// Rule 16: the lease is handed over with a position that is not the last.
+    /// Rule 16: the lease is handed over with a position that is not final.
     ReleasesBeforeStop,
     /// Rule 16: the chosen successor takes the lease before it is released.
     SuccessorDoesNotWait,
-    /// Rule 17: data whose rewind was broken off is started.
+    /// Rule 17: data whose rewind was interrupted is started.
     HalfARewindIsStarted,
-    /// Rule 17: that an election may have lost something is not on record, so that nothing is kept for that.
+    /// Rule 17: the Lease does not record that an election may have lost commits, so no copy is kept for that reason.
     LossIsForgotten,
-    /// Rule 18: a Lease that is missing is made again from what was seen of it.
+    /// Rule 18: a missing Lease is made again from its last seen content.
     LeaseIsMadeAgain,
-    /// Rule 18: a lost Lease is written again without a promise of anybody.
+    /// Rule 18: a lost Lease is written again without any promise.
     LeaseIsRestoredUnproven,
-    /// Rule 18: what was promised before the Lease was seen as it is now proves that nobody else has held it.
+    /// Rule 18: promises from before the present state of the Lease prove that no other member has held it since.
     OldPromisesProve,
-    /// Rule 18: who has promised an election says that it has not, and follows the primary.
+    /// Rule 18: a member that has promised an election denies it, and follows the primary.
     ElectionIsDenied,
-    /// Rule 18: the rules in writes that may have come through before the loss are forgotten.
+    /// Rule 18: the rules in writes with unknown outcome before the loss are forgotten.
     DoubtsAreForgotten,
     /// Rule 19: a promise not to take the lease is forgotten.
     FailsafeIsForgotten,
-    /// Rule 19: where commits wait for nobody, the promise of one counts for all.
+    /// Rule 19: if commits wait for no standby, the promise of one member counts for all.
     FailsafeOfOneIsEnough,
-    /// Rule 20: where commits wait for nobody, the lease is taken before it has run out.
+    /// Rule 20: if commits wait for no standby, the lease is taken before it has run out.
     LeaseIsNotAwaited,
-    /// Rule 20: an election does not wait for the lease though old reads are to have ended.
+    /// Rule 20: an election does not wait for the lease although old reads must have ended.
     ReadsAreNotAwaited,
-    /// Rule 21: who is back and has caught up does not come into the rule again.
+    /// Rule 21: a member that is back and has caught up does not return to the rule.
     RuleDoesNotGrow,
-    /// A holder's clock stands still: beyond what the lease's times allow for.
+    /// Rule 24: a holder's clock stops, beyond what the times of the lease allow for.
     ClockStands,
 }
 
 impl Mutant {
-    /// All of them.
+    /// All mutants.
     pub const ALL: [Mutant; 36] = [
         Mutant::PromiseIsForgotten,
         Mutant::AnybodyAcknowledges,
@@ -176,45 +176,45 @@ impl Mutant {
             Mutant::FailsafeIsForgotten | Mutant::FailsafeOfOneIsEnough => &[19],
             Mutant::LeaseIsNotAwaited | Mutant::ReadsAreNotAwaited => &[20],
             Mutant::RuleDoesNotGrow => &[21],
-            Mutant::ClockStands => &[],
+            Mutant::ClockStands => &[24],
         }
     }
 }
 
-/// What was noticed on the way.
+/// A notable event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Event {
     /// A standby was promoted.
     Promoted,
-    /// A standby was promoted while the Lease already named another holder.
+    /// A standby was promoted although the Lease already named another holder.
     PromotedLate,
-    /// A standby was promoted though another member, which did not answer, has more.
+    /// A standby was promoted although another member, which did not answer, has more WAL.
     PromotedSecondBest,
-    /// A standby was promoted without what others have, as the rule on record allows.
+    /// A standby was promoted without WAL of others, as the rule in the Lease allows.
     LostAsAllowed,
-    /// A standby was promoted without what others have, as the user has accepted.
+    /// A standby was promoted without WAL of others, as the user has accepted.
     LostAsAccepted,
-    /// A holder took up a higher epoch that a member had promised.
+    /// A holder adopted a higher epoch that a member had promised.
     Bumped,
-    /// The rule on record lost a name or a number.
+    /// The rule in the Lease lost a name or a number.
     Relaxed,
-    /// Commits wait for nobody, since nobody is there that they are to wait for if possible.
+    /// Commits wait for no standby, because none is available and the durability mode allows that.
     RelaxedToNobody,
-    /// The rule on record gained a name or a number.
+    /// The rule in the Lease gained a name or a number.
     Tightened,
     /// Diverged data was rewound.
     Rewound,
-    /// Diverged data was rewound, and its WAL kept before.
+    /// Diverged data was rewound, after its WAL was copied aside.
     RewoundAndKept,
-    /// Diverged data was moved aside, and kept.
+    /// Diverged data was quarantined.
     KeptAside,
-    /// The primary was copied anew.
+    /// The primary was copied again.
     Cloned,
     /// A holder released the lease.
     Released,
     /// The chosen successor took the lease that was released to it.
     HandedOver,
-    /// Another member took the lease that one left which could not be promoted.
+    /// Another member took the lease from a holder that could not be promoted.
     Inherited,
     /// Another member took the lease that a fenced one had released.
     FencedPrimaryReplaced,
@@ -222,36 +222,36 @@ pub enum Event {
     Refused,
     /// A standby is not promoted: its take of the lease came too late.
     PromotionRefused,
-    /// A primary served on past its deadline, on promises of others.
+    /// A primary served past its deadline, by promises of others.
     FailsafeServed,
-    /// A primary was stopped because its lease was gone.
+    /// A primary was stopped because it had lost its lease.
     StoodDown,
-    /// A commit was acknowledged by a holder that the Lease did not name any more. It must not happen.
+    /// A commit was acknowledged by a holder that the Lease no longer named. It must not happen.
     AcknowledgedLate,
-    /// A promotion was broken off when its timeline had begun.
+    /// A promotion was interrupted after its timeline had begun.
     PromotionTorn,
-    /// A rewind was broken off.
+    /// A rewind was interrupted.
     RewindTorn,
-    /// A reboot took what was written and not flushed.
+    /// A reboot lost WAL that was written and not flushed.
     TailLost,
     /// The Lease was deleted.
     LeaseDeleted,
-    /// The Lease was edited, and nobody understands it.
+    /// The Lease was edited so that no agent understands it.
     LeaseScribbled,
-    /// The Lease, which was lost, was written again by the primary.
+    /// The lost Lease was written again by the primary.
     LeaseRestored,
-    /// Another timeline was reserved after a promotion that did not end.
+    /// Another timeline was reserved after an unfinished promotion.
     ReservedAgain,
-    /// A primary let applications in.
+    /// A primary opened.
     Opened,
-    /// The holder of before held the lease again.
+    /// The previous holder held the lease again.
     Resumed,
-    /// The dead-man killed what might write without a lease.
+    /// The dead-man killed processes that might have written without a lease.
     DeadMan,
 }
 
 impl Event {
-    /// What some search or walk must reach, so that a world in which nothing happens does not pass.
+    /// Events that some search or walk must reach, so that a world in which nothing happens does not pass.
     pub const GOALS: [Event; 31] = [
         Event::Promoted,
         Event::PromotedLate,

@@ -1,7 +1,7 @@
-//! Where a world begins, what must hold in every state of it, and what is as it should be.
+//! Start states, what must hold in every state, and when the database is as wanted.
 //!
-//! More is checked where it happens: no timeline is begun twice ([`super::tasks`]), nothing acknowledged or visible is missing
-//! where a timeline begins, nothing is acknowledged that a newer timeline lacks ([`super::wire`]).
+//! More is checked where it happens: no timeline begins twice ([`super::tasks`]); nothing acknowledged or visible is
+//! missing where a timeline begins; nothing is acknowledged that a newer timeline lacks ([`super::wire`]).
 
 use super::state::{Lease, Member, Postgres, Rule, Set, TIMELINES, Task, Unsettled, Wal, World};
 use super::world::settle;
@@ -59,7 +59,7 @@ pub fn formed<const N: usize>(required: u8) -> World<N> {
     }
 }
 
-/// The same, where nobody hears the primary any more: where most failovers begin.
+/// The same, but no member hears the primary any more: the start of most failovers.
 pub fn cut<const N: usize>(required: u8) -> World<N> {
     let mut world = formed(required);
     for member in &mut world.members[1..] {
@@ -77,7 +77,7 @@ pub fn strict<const N: usize>(required: u8) -> World<N> {
     }
 }
 
-/// The same, where all but 1 do not hear the primary.
+/// The same, but all members except 1 do not hear the primary.
 pub fn parted<const N: usize>(required: u8) -> World<N> {
     let mut world = formed(required);
     for member in &mut world.members[2..] {
@@ -87,7 +87,8 @@ pub fn parted<const N: usize>(required: u8) -> World<N> {
     world
 }
 
-/// Where nobody hears the primary any more, whose machine was off; a record is on it and on 1 only, and the user accepts that it is lost.
+/// No member hears the primary any more, whose machine was off. One record is only on it and on 1, and the user accepts
+/// its loss.
 pub fn given_up<const N: usize>(required: u8) -> World<N> {
     let mut world = cut(required);
     let newer = Wal { timeline: 1, end: 2 };
@@ -103,7 +104,8 @@ pub fn given_up<const N: usize>(required: u8) -> World<N> {
     world
 }
 
-/// Where all but 1 do not hear the primary, and commits are about to wait for 1 alone, and no WAL sender is proven to know it.
+/// All members except 1 do not hear the primary. Commits are about to wait for 1 alone, and no WAL sender is proven to
+/// know it.
 pub fn shrinking<const N: usize>(required: u8) -> World<N> {
     let mut world = parted(required);
     let rule = Rule { required, names: 0b10 };
@@ -114,8 +116,8 @@ pub fn shrinking<const N: usize>(required: u8) -> World<N> {
     world
 }
 
-/// Where commits wait for 1 alone, which does not hear the primary any more, and all others follow the primary, but do not receive at
-/// this moment.
+/// Commits wait for 1 alone, which does not hear the primary any more. All others follow the primary, but do not
+/// receive at this moment.
 pub fn left_out<const N: usize>() -> World<N> {
     let mut world = formed(1);
     let rule = Rule {
@@ -135,7 +137,8 @@ pub fn left_out<const N: usize>() -> World<N> {
     world
 }
 
-/// The same as `world`, where nobody hears the primary any more, and the answers to all writes of the Lease that have arrived are lost.
+/// The same as `world`, but no member hears the primary any more, and the answers to all writes of the Lease that have
+/// arrived are lost.
 pub fn unanswered<const N: usize>(mut world: World<N>) -> World<N> {
     for member in &mut world.members[1..] {
         member.silent = true;
@@ -166,7 +169,7 @@ fn follower<const N: usize>(lease: Lease) -> Member<N> {
     }
 }
 
-/// What is wrong with a state, if anything is.
+/// What is wrong with a state, if anything.
 pub fn violation<const N: usize>(world: &World<N>) -> Option<String> {
     for one in 0..N {
         let a = &world.members[one];
@@ -191,7 +194,7 @@ pub fn violation<const N: usize>(world: &World<N>) -> Option<String> {
             }
             if acknowledges_alone(a) && acknowledges_alone(b) {
                 return Some(format!(
-                    "{one} and {other} both acknowledge writes, and wait for nobody"
+                    "{one} and {other} both acknowledge writes, and wait for no standby"
                 ));
             }
         }
@@ -199,8 +202,8 @@ pub fn violation<const N: usize>(world: &World<N>) -> Option<String> {
     None
 }
 
-/// The Lease is lost, and the user is waited for: no primary that holds it lives, or too few of those who follow that one can say that
-/// they have promised no later epoch.
+/// True if the Lease is lost and only the user can help: no primary that holds it lives, or too few of its followers
+/// can confirm that they have promised no later epoch.
 pub fn is_lost_for_good<const N: usize>(world: &World<N>) -> bool {
     let provable = |(me, primary): (usize, &Member<N>)| {
         let seen = &primary.seen;
@@ -230,8 +233,8 @@ fn acknowledges_alone<const N: usize>(member: &Member<N>) -> bool {
         if alone(proven) || pending.is_some_and(alone))
 }
 
-/// The database is as it should be: one primary that serves, and the others stream from it with all its WAL and are in the
-/// rule, but those that the user has fenced.
+/// True if the database is as wanted: one primary serves, and the others stream from it with all its WAL and are in the
+/// rule. Instances that the user has fenced do not count.
 pub fn is_ready<const N: usize>(world: &World<N>) -> bool {
     let Some(holder) = world.holder() else { return false };
     let primary = &world.members[holder];

@@ -1,4 +1,4 @@
-//! Bounded convergence: once nothing goes wrong any more, the database serves again, and then nothing is done.
+//! Bounded convergence: once no faults happen any more, the database serves again and then becomes idle.
 
 use super::bounds::Bounds;
 use super::check::{is_lost_for_good, is_ready};
@@ -8,22 +8,24 @@ use super::random::Random;
 use super::state::{Lease, Member, Postgres, TIMELINES, World};
 use super::step::Stepper;
 
-/// So many steps are enough: the longest way that was seen took about a hundred.
+/// This many steps are enough: the longest sequence that was seen took about a hundred.
 const STEPS: usize = 2_000;
 
-/// Where a member cannot be promoted, and it may be that nobody else can be elected.
+/// The same if a member cannot be promoted and perhaps no other can be elected.
 const STEPS_OF_UNFIT: usize = 500;
 
-/// So many timelines are reserved on no way to rest: at most two were seen to be.
+/// At most this many timelines may be reserved until the world is idle: at most two were seen.
 const PROMOTIONS: u8 = 3;
 
-/// Goes on from `world` without faults, edits and writes of applications, when the user fences nobody any more and prefers no
-/// primary. Each possible step is as likely as any other, but time passes seldom: a tick is 2.5 s, the rest takes milliseconds.
-/// Until the database is as it should be and every member waits. `Ok`: in how many steps; 0 if it cannot be
-/// said, since the numbers of this world run out, or the Lease is lost and the user is waited for.
+/// Continues from `world` without faults, edits and writes of applications, until the database is as wanted and every
+/// member waits. The user fences no member any more and prefers no primary. Each possible step is equally likely,
+/// except that time passes rarely: a tick is 2.5 s, all other steps take milliseconds.
+///
+/// Returns the number of steps; 0 if there is no answer, because the numbers of this world run out or only the user can
+/// restore a lost Lease.
 ///
 /// # Errors
-/// It does not come to that.
+/// Fails if that state is not reached.
 pub fn converge<const N: usize>(
     decider: &mut Decider<N>,
     mut world: World<N>,
@@ -45,7 +47,7 @@ pub fn converge<const N: usize>(
     for steps in 0..limit {
         let spent = usize::from(world.lease.reserved) + 1 >= TIMELINES || world.lease.epoch + 1 >= bounds.epochs;
         if spent && world.unfit == 0 && world.lease.reserved >= reserved + PROMOTIONS {
-            return Err(format!("it uses up timelines, and none is kept: {world:?}"));
+            return Err(format!("it uses up timelines and stays on none: {world:?}"));
         }
         if spent || is_lost_for_good(&world) {
             return Ok(0);
@@ -66,10 +68,11 @@ pub fn converge<const N: usize>(
     if has_no_heir(&world) {
         return Ok(0);
     }
-    Err(format!("it does not come to serve, or not to rest: {world:?}"))
+    Err(format!("it does not serve again, or does not become idle: {world:?}"))
 }
 
-/// The holder cannot be promoted, and no standby is known to have all its WAL: a user is waited for, or for who was the primary before.
+/// True if the holder cannot be promoted, and no standby is known to have all its WAL: only the user or the old primary
+/// can help.
 fn has_no_heir<const N: usize>(world: &World<N>) -> bool {
     let Some(holder) = world.holder().filter(|holder| world.is_unfit(*holder)) else {
         return false;
@@ -89,12 +92,12 @@ fn weight(what: What) -> usize {
     }
 }
 
-/// The database is as it should be, and every member waits.
+/// True if the database is as wanted, and every member waits.
 pub(super) fn is_at_rest<const N: usize>(world: &World<N>, decided: &[[Decided; 2]; N]) -> bool {
     is_ready(world) && is_quiet(world, decided)
 }
 
-/// Nothing is under way, and whatever the members decide is to wait, or to renew the lease as it is.
+/// True if nothing is in flight, and each member decides to wait or to renew the lease unchanged.
 fn is_quiet<const N: usize>(world: &World<N>, decided: &[[Decided; 2]; N]) -> bool {
     let nothing = |effect: Option<Effect>, seen: &Lease| match effect {
         None => true,

@@ -1,9 +1,9 @@
-//! The world as a broken observer would show it to the machine: how a rule is broken without touching its code.
+//! The world as a broken observer would show it to the machine. So a rule is broken without changing its code.
 
 use super::bounds::Mutant;
 use super::state::{Data, Member, Postgres, Rule, Set, Task, Wal, World};
 
-/// What member `me` is shown.
+/// What member `me` sees.
 pub(super) fn shown<const N: usize>(mutant: Mutant, world: &World<N>, me: usize) -> World<N> {
     let mut world = *world;
     if mutant == Mutant::EpochIsNotRaised {
@@ -49,7 +49,7 @@ pub(super) fn shown<const N: usize>(mutant: Mutant, world: &World<N>, me: usize)
     world
 }
 
-/// What `other` is shown when the holder `from` asks it to leave it the lease.
+/// What `other` sees when the holder `from` asks it to leave it the lease.
 pub(super) fn shown_when_asked<const N: usize>(
     mutant: Mutant,
     world: &World<N>,
@@ -130,7 +130,7 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
         Mutant::LeaseIsNotAwaited => member.changed = u8::MAX,
         Mutant::RuleIsSetFirst => {
             if let Postgres::Primary { proven, .. } = member.postgres {
-                // Whatever is wanted seems to be covered.
+                // Whatever rule is wanted seems to be covered.
                 let names = member.seen.rule.names & !proven.names;
                 member.seen.rule = Rule { required: 0, names };
             }

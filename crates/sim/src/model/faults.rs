@@ -1,4 +1,4 @@
-//! What goes wrong; time; and the user.
+//! Faults, time, and the user.
 
 use super::bounds::{Event, Mutant};
 use super::label::What;
@@ -6,7 +6,7 @@ use super::state::{Data, Lease, Loss, Member, Postgres, Task, Unsettled, World};
 use super::step::Stepper;
 use super::tasks::wipe;
 
-/// The lease has run out, for whoever saw it change so many ticks ago; what is older is no different.
+/// The lease has run out for a member that saw it change this many ticks ago; higher ages make no difference.
 const LEASE: u8 = 4;
 
 impl<const N: usize> Stepper<'_, N> {
@@ -32,7 +32,7 @@ impl<const N: usize> Stepper<'_, N> {
         self.push(after, me, What::DoesNotHear, None);
     }
 
-    /// A machine loses power: its agent and PostgreSQL end, and what was not flushed is gone.
+    /// A machine loses power: its agent and PostgreSQL end, and what was not flushed is lost.
     pub(super) fn reboot(&mut self, world: &World<N>, me: usize) {
         if world.reboots >= self.bounds.reboots {
             return;
@@ -95,7 +95,7 @@ impl<const N: usize> Stepper<'_, N> {
                     Ok(None) => return,
                     Ok(Some(_)) => {}
                 }
-                // PostgreSQL has left the timeline's history file, and nothing else; its agent lives.
+                // PostgreSQL has left only the timeline's history file; its agent lives.
                 let mut failed = torn;
                 failed.members[me] = Member {
                     postgres: Postgres::Down { clean: false },
@@ -123,8 +123,8 @@ impl<const N: usize> Stepper<'_, N> {
         }
     }
 
-    /// Somebody deletes the Lease, or edits it so that nobody understands it, or takes such an edit back; the operator makes an
-    /// empty Lease in the place of one that is gone.
+    /// A user deletes the Lease, edits it so that no agent understands it, or reverts such an edit; or the operator
+    /// replaces a deleted Lease by an empty one.
     pub(super) fn lose_lease(&mut self, world: &World<N>) {
         if !self.bounds.losable {
             return;
@@ -177,7 +177,7 @@ impl<const N: usize> Stepper<'_, N> {
 
     fn crash(&self, world: &mut World<N>, me: usize) {
         let lease = match world.lease {
-            // Of a Lease that is lost a new run knows nothing.
+            // A new run knows nothing of a lost Lease.
             Lease {
                 version,
                 loss: loss @ Some(_),
@@ -193,7 +193,7 @@ impl<const N: usize> Stepper<'_, N> {
         if let Some(write) = member.write.filter(|write| write.answer.is_none()) {
             world.ghost = Some(write.content);
         }
-        // What is left is on the volume. `given` is not: see docs/model.md.
+        // Only what is on the volume survives. `given` does not: see docs/model.md.
         let forgets = self.has(Mutant::PromiseIsForgotten);
         *member = Member {
             run: member.run + 1,
@@ -206,7 +206,8 @@ impl<const N: usize> Stepper<'_, N> {
         };
     }
 
-    /// Time passes for all; or one clock loses this tick, once per lease: a quarter of it, far beyond the stated 5 %.
+    /// Time passes for all; or one clock loses this tick, once per lease. That is a quarter of a lease, far beyond the
+    /// documented 5 %.
     pub(super) fn tick(&mut self, world: &World<N>) {
         self.tick_but(world, None);
         if world.faults < self.bounds.faults {
@@ -274,7 +275,8 @@ impl<const N: usize> Stepper<'_, N> {
             let mut prefers = edited;
             prefers.preferred = !world.preferred;
             self.push(prefers, None, What::UserPrefersStandbys(prefers.preferred), None);
-            // Of this epoch, or of one that is over; as it is asked for, when the machine of the last primary is off.
+            // The acceptance is for this epoch, or for an earlier one. It is possible, as documented, while the last
+            // primary's machine is off.
             let runs = |holder: usize| {
                 let Member {
                     postgres, confirmed, ..
@@ -293,7 +295,7 @@ impl<const N: usize> Stepper<'_, N> {
     }
 }
 
-/// A member's clock goes on by a tick.
+/// A member's clock advances by a tick.
 fn age<const N: usize>(member: &mut Member<N>) {
     let older = |age: u8| (age + 1).min(LEASE - 1);
     member.sent = member.confirmed.map_or(0, |_| older(member.sent));

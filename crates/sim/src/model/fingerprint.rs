@@ -1,12 +1,12 @@
-//! A fast hash of words: NH (UMAC, RFC 4418) multiplies pairs of words, each with keys of its own, and adds up the products, so that
-//! no multiplication waits for the one before. Two different states have the same sum with a probability of 2^-64.
+//! A fast hash of words: NH (UMAC, RFC 4418) multiplies pairs of words, each with its own keys, and adds the products,
+//! so no multiplication waits for the previous one. Two different states have the same sum with a probability of 2^-64.
 
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// No state has more pairs of words; with more, keys would be used again.
+/// No state has more pairs of words. More pairs would use keys twice.
 const PAIRS: usize = 128;
 
-/// Keys that look random: the numbers of splitmix64 (Steele, Lea, Flood), from 1 on.
+/// Keys that look random: the numbers of splitmix64 (Steele, Lea, Flood), starting at 1.
 static KEYS: [(u64, u64); PAIRS] = {
     let mut keys = [(0, 0); PAIRS];
     let mut pair = 0;
@@ -24,14 +24,14 @@ const fn split(number: u64) -> u64 {
     mixed ^ mixed >> 31
 }
 
-/// The hasher. Two words at a time ([`Hasher::write_u128`]) are the cheapest.
+/// The hasher. It is fastest with two words at a time ([`Hasher::write_u128`]).
 #[derive(Clone, Copy, Default)]
 pub struct Fingerprint {
     sum: u128,
     pairs: usize,
 }
 
-/// Maps by this hash.
+/// Builds maps with this hash.
 pub type Build = BuildHasherDefault<Fingerprint>;
 
 impl Hasher for Fingerprint {
@@ -64,7 +64,7 @@ impl Hasher for Fingerprint {
     }
 }
 
-/// For keys that are fingerprints already.
+/// A hasher for keys that are fingerprints already.
 #[derive(Clone, Copy, Default)]
 pub struct Same(u64);
 

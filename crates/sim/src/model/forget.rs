@@ -1,9 +1,9 @@
-//! What can have no effect any more is forgotten, so that states that differ in nothing else are one.
+//! Forgets what can no longer have an effect, so that states that differ only in that are one.
 
 use super::bounds::{Bounds, Mutant};
 use super::state::{Loss, Member, Postgres, World};
 
-/// Forgets. Two mutants take any write of the Lease: with them, none is refused for sure.
+/// Two mutants accept any write of the Lease: with them, no write is certain to be refused.
 pub(super) fn forget<const N: usize>(world: &mut World<N>, bounds: Bounds) {
     let any = matches!(
         bounds.mutant,
@@ -17,25 +17,25 @@ pub(super) fn forget<const N: usize>(world: &mut World<N>, bounds: Bounds) {
         if member.seen.loss.is_none() {
             (member.since_loss, member.doubts) = (0, [None; 2]);
             if !bounds.timed {
-                // No deadline of a holder passes here: it needs promises only to write a lost Lease again.
+                // No deadline of a holder passes here: the holder needs promises only to write a lost Lease again.
                 member.failsafe = [None; N];
             }
         }
         if member.asked <= member.seen.epoch {
-            // A candidate of an epoch that is over.
+            // The request of a candidate of an earlier epoch.
             member.asked = 0;
         }
         if let Postgres::Primary {
             open: true, in_doubt, ..
         } = &mut member.postgres
         {
-            // It was decided by that whether it opens.
+            // Whether the primary opens is already decided.
             *in_doubt = 0;
         }
     }
 }
 
-/// Versions only rise: a write that expects an older one is refused whenever it arrives.
+/// Versions only rise, so a write that expects an older one will be refused whenever it arrives.
 fn refuse<const N: usize>(world: &mut World<N>) {
     let lease = world.lease;
     let refused = |version: u8| lease.loss == Some(Loss::Missing) || version != lease.version;
@@ -47,10 +47,10 @@ fn refuse<const N: usize>(world: &mut World<N>) {
     }
 }
 
-/// Runs of a member are told apart, and nothing else: they are numbered anew, as far as somebody knows of them.
+/// The number of a run only distinguishes it. So runs that some state still refers to are numbered again.
 fn runs<const N: usize>(world: &mut World<N>) {
     if world.members.iter().any(|member| member.given.is_some()) {
-        // A promise not to take the lease names a run, too.
+        // A promise not to take the lease names a run too.
         return;
     }
     for me in 0..N {
@@ -68,7 +68,7 @@ fn rank(known: u64, run: u8) -> u8 {
     (known & ((1 << run) - 1)).count_ones() as u8 + 1
 }
 
-/// Wherever a run of member `me` is named.
+/// Calls `with` for each place that names a run of member `me`.
 fn each_run<const N: usize>(world: &mut World<N>, me: usize, mut with: impl FnMut(&mut u8)) {
     let mut holder = |holder: &mut Option<(u8, u8)>| {
         if let Some((member, run)) = holder

@@ -1,22 +1,22 @@
-//! What happened, in words.
+//! Describes what happened.
 
 use std::fmt;
 
 use super::observe::Effect;
 use super::state::{Reply, Task, Wal};
 
-/// What happened, and to whom.
+/// What happened, and to which member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     /// The member; `None`: the world.
     pub actor: Option<u8>,
-    /// What.
+    /// What happened.
     pub what: What,
 }
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // Each says in `Display` what it is.
+#[allow(missing_docs)] // `Display` describes each.
 pub enum What {
     Decides(Effect),
     HandsOverNoMore,
@@ -69,17 +69,17 @@ impl fmt::Display for What {
     fn fmt(&self, to: &mut fmt::Formatter) -> fmt::Result {
         match self {
             What::Decides(effect) => write!(to, "{effect}"),
-            What::HandsOverNoMore => write!(to, "does not hand over any more"),
+            What::HandsOverNoMore => write!(to, "cancels the handover"),
             What::Done(task) => write!(to, "is done: {task:?}"),
             What::Asks { other, reply } => {
                 let position = reply.position.map_or("no position".to_owned(), |wal| wal.to_string());
                 let suspects = if reply.suspects { ", suspects" } else { "" };
                 write!(to, "asks {other}: promised {}, {position}{suspects}", reply.promised)
             }
-            What::AsksFailsafe { other } => write!(to, "is promised by {other} that it leaves the lease alone"),
+            What::AsksFailsafe { other } => write!(to, "gets the promise of {other} not to take the lease"),
             What::SeesLease => write!(to, "sees the Lease"),
             What::WriteArrives(taken) => write!(to, "its write arrives, taken: {taken}"),
-            What::HearsOfWrite(taken) => write!(to, "hears that its write was taken: {taken}"),
+            What::HearsOfWrite(taken) => write!(to, "gets the answer to its write, taken: {taken}"),
             What::Writes => write!(to, "writes a record"),
             What::Streams(from) => write!(to, "streams from {from}"),
             What::Receives(wal) => write!(to, "receives {wal}"),
@@ -89,25 +89,25 @@ impl fmt::Display for What {
             What::HearsAgain => write!(to, "hears the primary again"),
             What::IsKilled => write!(to, "its container is killed"),
             What::Reboots => write!(to, "its machine loses power"),
-            What::CannotBePromoted => write!(to, "its promotions do not end from now on"),
+            What::CannotBePromoted => write!(to, "its promotions never end from now on"),
             What::CannotRenew => write!(to, "could not renew in time"),
-            What::GivesUpWrite => write!(to, "gives up a write that is still on its way"),
+            What::GivesUpWrite => write!(to, "gives up a write that is still in flight"),
             What::LosesWrite => write!(to, "a write or its answer is lost"),
             What::DiesPromoting(timeline) => write!(to, "its PostgreSQL dies when timeline {timeline} has begun"),
             What::DiesRewinding => write!(to, "its container is killed, and its data is half rewound"),
-            What::LeaseIsDeleted => write!(to, "somebody deletes the Lease"),
-            What::LeaseIsScribbled => write!(to, "somebody edits the Lease, and nobody understands it"),
-            What::LeaseIsPutRight => write!(to, "somebody puts right what was edited in the Lease"),
+            What::LeaseIsDeleted => write!(to, "a user deletes the Lease"),
+            What::LeaseIsScribbled => write!(to, "a user edits the Lease, and no agent understands it"),
+            What::LeaseIsPutRight => write!(to, "a user corrects the edited Lease"),
             What::LeaseIsMadeEmpty => write!(to, "the operator makes an empty Lease"),
             What::Fails(task) => write!(to, "fails: {task:?}"),
             What::LateWriteArrives(taken) => write!(to, "a late write arrives, taken: {taken}"),
             What::TimePasses { slow: false } => write!(to, "time passes"),
-            What::TimePasses { slow: true } => write!(to, "time passes, and its clock loses it"),
+            What::TimePasses { slow: true } => write!(to, "time passes, and its clock does not advance"),
             What::UserWants(member) => write!(to, "the user wants {member} to be primary"),
             What::UserFences(member) => write!(to, "the user fences {member}"),
-            What::UserFencesNobody => write!(to, "the user fences nobody any more"),
-            What::UserWantsStandbys(0) => write!(to, "the user wants commits to wait for nobody"),
-            What::UserPrefersStandbys(true) => write!(to, "the user wants commits to wait for who is there"),
+            What::UserFencesNobody => write!(to, "the user fences no instance any more"),
+            What::UserWantsStandbys(0) => write!(to, "the user wants commits to wait for no standby"),
+            What::UserPrefersStandbys(true) => write!(to, "the user wants commits to wait only for available standbys"),
             What::UserPrefersStandbys(false) => write!(to, "the user wants commits to wait for all that are required"),
             What::UserAcceptsLoss(epoch) => write!(to, "the user accepts a loss in epoch {epoch}"),
             What::UserWantsStandbys(number) => write!(to, "the user wants commits to wait for {number}"),

@@ -1,4 +1,4 @@
-//! The small numbers of this world in the machine's words, and back.
+//! Converts the small numbers of this world into the machine's types, and back.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ pub(super) const CLAIM: &str = "aaaa0000-1111";
 pub(super) const LEASE: &str = "lease";
 pub(super) const CLUSTER: &str = "c0ffee";
 
-/// More members are in no world.
+/// No world has more members.
 const MOST: usize = 8;
 
 pub(super) fn lease(content: &machine::lease_object::LeaseContent, seen: &Lease) -> Lease {
@@ -55,7 +55,7 @@ pub(super) fn lease(content: &machine::lease_object::LeaseContent, seen: &Lease)
     }
 }
 
-/// The Lease as the machine reads it, of a world of `members`.
+/// The Lease as the machine reads it, in a world of `members`.
 pub(super) fn record(lease: &Lease, members: usize) -> LeaseRecord {
     let holder = lease.holder.map(|(member, run)| HolderRecord {
         incarnation: Incarnation {
@@ -92,6 +92,7 @@ pub(super) fn record(lease: &Lease, members: usize) -> LeaseRecord {
             .map(|((member, _), had)| (pod(member.into()), position(had)))
             .into_iter()
             .collect(),
+        archive: None,
     }
 }
 
@@ -104,7 +105,7 @@ pub(super) fn empty() -> LeaseRecord {
     }
 }
 
-/// What every member is known to say of itself; nothing new.
+/// The report that every member is known by; it has no news.
 pub(super) fn told(member: usize) -> MemberReport {
     MemberReport {
         pod_uid: format!("uid-{member}"),

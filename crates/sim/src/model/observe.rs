@@ -1,4 +1,5 @@
-//! What a member of the small world sees, and what it decides, kept in a table: few sights are behind many states.
+//! What a member of the small world sees and decides. Decisions are stored in a table, because many states have the
+//! same view.
 
 use std::collections::HashMap;
 
@@ -11,26 +12,26 @@ use super::rename;
 use super::show::{NOW, TICK};
 use super::state::{Given, Lease, Member, Postgres, Reply, Rule, Set, TIMELINES, Task, Wal, World, Write};
 
-/// Runs are told apart, and nothing else.
+/// The number of a run only distinguishes it.
 const OWN_RUN: u8 = 1;
 const HOLDERS_RUN: u8 = 0;
 const OTHER_RUN: u8 = 9;
 
-/// What is to happen because a member has decided.
+/// The effect of a member's decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Work begins.
     Begin(Task),
-    /// The Lease is to be written; the content's `version` is the one expected.
+    /// The Lease should be written; the content's `version` is the expected one.
     Write {
         /// The content.
         content: Lease,
-        /// It is a release.
+        /// True if it is a release.
         release: bool,
     },
-    /// The others are asked for a promise of this epoch.
+    /// The other members are asked for a promise of this epoch.
     Ask(u8),
-    /// The others are asked not to take the lease of this epoch.
+    /// The other members are asked not to take the lease of this epoch.
     AskFailsafe(u8),
     /// PostgreSQL is killed.
     Kill,
@@ -38,29 +39,29 @@ pub enum Effect {
     Stop,
 }
 
-/// What was decided.
+/// A decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Decided {
-    /// What is to happen; `None`: the machine waits.
+    /// Its effect; `None`: the machine waits.
     pub effect: Option<Effect>,
-    /// To whom the lease is being handed over, and since which epoch.
+    /// The member to which the lease is being handed over, and the epoch in which that began.
     pub handing: Option<(u8, u8)>,
     /// The dead-man acts before the next tick.
     pub dies: bool,
 }
 
-/// All that a decision depends on. The member itself is 0, the holder 1.
+/// Everything that a decision depends on. The member itself is 0, the holder 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sight<const N: usize> {
     pub member: Member<N>,
-    /// What each peer that is heard has promised, and one.
+    /// What each heard peer has promised, plus one.
     pub promised: [u8; N],
-    /// How far those that stream from here have flushed.
+    /// How far the members that stream from here have flushed.
     pub standbys: [Option<u8>; N],
     pub history: [u8; TIMELINES],
-    /// Its promotions do not end.
+    /// True if its promotions never end.
     pub unfit: bool,
-    /// What such a member hears of standbys: how much WAL they have.
+    /// What such a member knows of standbys: how much WAL they have.
     pub positions: [Option<Wal>; N],
     pub durability: u8,
     pub preferred: bool,
@@ -68,15 +69,15 @@ pub(super) struct Sight<const N: usize> {
     pub accepted: u8,
     pub wanted: Option<u8>,
     pub fenced: Set,
-    /// Rules in writes that may have been taken, and whether the lease is released in them.
+    /// Rules in writes with unknown outcome, and whether these release the lease.
     pub unsettled: [Option<(Rule, bool)>; 2],
-    /// It has not been able to write for too long.
+    /// True if it has not been able to write for too long.
     pub impatient: bool,
-    /// Clocks count.
+    /// True if clocks count.
     pub timed: bool,
 }
 
-/// Decides, and remembers what was decided.
+/// Decides, and remembers the decisions.
 pub struct Decider<const N: usize> {
     decided: HashMap<Sight<N>, [Decided; 2], Build>,
     answered: HashMap<(Sight<N>, u8, u8), Option<Reply>, Build>,
@@ -85,7 +86,8 @@ pub struct Decider<const N: usize> {
 }
 
 impl<const N: usize> Decider<N> {
-    /// `timed`: the lease's clocks count. Without, all deadlines of others have always passed, and none of its own.
+    /// `timed`: the clocks of the lease count. Without them, all deadlines of others have passed, and none of a
+    /// member's own.
     pub fn new(timed: bool) -> Self {
         Self {
             decided: HashMap::default(),
@@ -95,12 +97,12 @@ impl<const N: usize> Decider<N> {
         }
     }
 
-    /// Sights that were decided upon.
+    /// How many different views were decided on.
     pub fn known(&self) -> usize {
         self.decided.len()
     }
 
-    /// What member `me` decides now, with no round of asking in flight and with one.
+    /// What member `me` decides now, without and with a round of requests in flight.
     pub fn decide(&mut self, world: &World<N>, me: usize) -> [Decided; 2] {
         self.decide_as(world, me, false)
     }
@@ -128,7 +130,7 @@ impl<const N: usize> Decider<N> {
         *answered.or_insert_with(|| sight.answer(names[from], epoch))
     }
 
-    /// What member `me` promises the holder `from` that cannot renew its lease of `epoch`.
+    /// What member `me` promises to the holder `from`, which cannot renew its lease of `epoch`.
     pub fn failsafe(&mut self, world: &World<N>, me: usize, from: usize, epoch: u8) -> Option<Given> {
         let (names, _) = view(world, me);
         let sight = sight(world, me, &names, self.timed);
@@ -139,7 +141,7 @@ impl<const N: usize> Decider<N> {
     }
 }
 
-/// The numbers by which a member knows the others, and the way back.
+/// The numbers by which a member knows the others, and their inverse.
 fn view<const N: usize>(world: &World<N>, me: usize) -> ([u8; N], [u8; N]) {
     let holder = world.members[me].seen.holder.map(|(holder, _)| usize::from(holder));
     let others = (0..N).filter(|other| *other != me && Some(*other) != holder);
@@ -197,11 +199,11 @@ fn sight<const N: usize>(world: &World<N>, me: usize, names: &[u8; N], timed: bo
     }
 }
 
-/// What does not matter to a decision makes no second sight.
+/// Removes what does not matter to a decision, so that it makes no second view.
 fn plain<const N: usize>(own: &Member<N>, me: usize) -> Member<N> {
     let mut member = *own;
     if let Postgres::Standby { receiving: true, .. } = member.postgres {
-        // PostgreSQL tells how far it has flushed what it receives.
+        // PostgreSQL reports how far it has flushed what it receives.
         member.wal = member.flushed();
     }
     member.flushed = None;
@@ -233,7 +235,7 @@ fn plain<const N: usize>(own: &Member<N>, me: usize) -> Member<N> {
     member
 }
 
-/// Writes that may be in the Lease beside what was seen of it; they matter to who relies on promises.
+/// Writes that may be in the Lease and were not seen in it. They matter to a member that relies on promises.
 fn unsettled<const N: usize>(own: &Member<N>) -> [Option<(Rule, bool)>; 2] {
     if own.seen.loss.is_some() || own.failsafe.iter().all(Option::is_none) {
         return own.doubts;
@@ -282,7 +284,7 @@ impl<const N: usize> Sight<N> {
         Some(Given {
             epoch: small(given.epoch.0),
             run: HOLDERS_RUN,
-            left: small(given.until.since(NOW) / TICK),
+            left: small(given.until.since(NOW).0 / TICK.0),
         })
     }
 
@@ -307,7 +309,7 @@ impl<const N: usize> Sight<N> {
 }
 
 impl Decided {
-    /// With the numbers that all know, not those of the sight of `member`.
+    /// The same with the numbers that all use, not those of `member`'s view.
     fn known_to<const N: usize>(mut self, member: &Member<N>, back: &[u8; N]) -> Self {
         self.handing = self.handing.map(|(to, epoch)| (back[usize::from(to)], epoch));
         self.effect = self.effect.map(|effect| match effect {
@@ -353,6 +355,6 @@ fn effect(action: Action, seen: &Lease) -> Option<Effect> {
         Action::Stop(Stop::Fast) => Effect::Stop,
         Action::Stop(Stop::Immediate | Stop::Kill) => Effect::Kill,
         Action::Wait => return None,
-        other => unreachable!("this world has no use for {other:?}"),
+        other => unreachable!("this world has no {other:?}"),
     })
 }

@@ -1,5 +1,5 @@
-//! States in words of eight bytes, to be hashed, with other numbers for members: by far the most that a search does. Each function takes
-//! its type apart by name, so that a new field is not forgotten.
+//! States as words of eight bytes, to be hashed with other numbers for members. A search spends most of its time here.
+//! Each function destructures its type by field, so that a new field is not forgotten.
 
 use std::hash::{Hash, Hasher};
 
@@ -8,7 +8,7 @@ use super::observe::Sight;
 use super::rename::{Names, of, pair, set};
 use super::state::{Data, Lease, Member, Postgres, Reply, Rule, TIMELINES, Task, Unsettled, Wal, World, Write};
 
-/// In the place of what is not there; no number is so large here.
+/// Stands for an absent value; no number is that large here.
 const NONE: u8 = u8::MAX;
 const NOWHERE: Wal = Wal {
     timeline: NONE,
@@ -26,7 +26,7 @@ fn gathered<const N: usize>(bytes: [u8; N]) -> u64 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
-/// What is told of each member, under its new number.
+/// A value per member, under the member's new number.
 #[inline]
 fn listed<T: Copy, const N: usize>(names: &Names<N>, of: &[T; N], told: impl Fn(T) -> u8) -> u64 {
     let told = of
@@ -36,7 +36,7 @@ fn listed<T: Copy, const N: usize>(names: &Names<N>, of: &[T; N], told: impl Fn(
     told.fold(0, |word, byte| word | byte)
 }
 
-/// Two words at a time.
+/// Adds two words at a time.
 #[inline]
 fn pairs<H: Hasher, const N: usize>(to: &mut H, words: [u64; N]) {
     for pair in words.chunks(2) {
@@ -281,7 +281,7 @@ impl<const N: usize> Member<N> {
         pairs(to, write.map_or([0; 4], |write| write.packed(names)));
     }
 
-    /// What can be said of it without the number of any member.
+    /// The parts that contain no number of a member.
     #[inline]
     pub(super) fn nameless(&self, relations: u8) -> u64 {
         let same = unchanged::<N>();
@@ -321,7 +321,7 @@ fn unchanged<const N: usize>() -> Names<N> {
 }
 
 impl<const N: usize> World<N> {
-    /// `order`: the members by their new numbers.
+    /// `order`: the members in the order of their new numbers.
     #[inline]
     pub(super) fn pack(&self, names: &Names<N>, order: [u8; N], to: &mut impl Hasher) {
         let World {

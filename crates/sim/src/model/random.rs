@@ -1,6 +1,6 @@
 //! Random choices that a seed decides.
 
-/// SplitMix64 (Steele, Lea and Flood, 2014): the same seed, the same course.
+/// SplitMix64 (Steele, Lea and Flood, 2014): the same seed gives the same sequence.
 pub(super) struct Random(pub u64);
 
 impl Random {
@@ -12,7 +12,7 @@ impl Random {
         usize::try_from((z ^ z >> 31) % bound as u64).unwrap_or(0)
     }
 
-    /// The place of one of `weights`, each as likely as it is heavy.
+    /// Picks an index of `weights`, with a probability in proportion to its weight.
     pub(super) fn pick(&mut self, weights: &[usize]) -> usize {
         let all = weights.iter().sum::<usize>();
         if all == 0 {

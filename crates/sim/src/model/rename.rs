@@ -1,4 +1,4 @@
-//! Members differ in nothing but their numbers: worlds that differ only in these are one.
+//! Members differ only in their numbers: worlds that differ only in these are one.
 
 use std::hash::Hasher;
 
@@ -130,7 +130,7 @@ impl<const N: usize> Member<N> {
 }
 
 impl<const N: usize> World<N> {
-    /// How a member is spoken of, one bit each.
+    /// How others refer to a member, one bit each.
     #[inline]
     fn relations(&self, member: usize) -> u8 {
         let is = |other: Option<u8>| u8::from(other.map(usize::from) == Some(member));
@@ -143,8 +143,9 @@ impl<const N: usize> World<N> {
         sets << 3 | holds(self.lease.holder) << 2 | is(self.wanted) << 1 | holds(seen.holder)
     }
 
-    /// The same for worlds that differ in the numbers of members only, as far as these are told apart by what can be said of
-    /// each alone. Two different states with one fingerprint are taken for one: with ten million states that happens once in
+    /// The same value for worlds that differ only in the numbers of members, as far as each member's own state
+    /// distinguishes them. Two different states with one fingerprint count as one: with ten million states that happens
+    /// once in 400,000 searches.
     /// 400,000 searches.
     pub fn fingerprint(&self) -> u64 {
         let mut keys = [(0, 0); N];

@@ -1,4 +1,4 @@
-//! From which states of a search the database comes to serve, and to rest.
+//! From which states of a search the database serves again and becomes idle.
 
 use std::collections::VecDeque;
 
@@ -9,28 +9,28 @@ use super::observe::{Decided, Effect};
 use super::state::{Member, TIMELINES, World};
 use super::step::{Next, Stepper};
 
-/// No state, no distance.
+/// Stands for no state, and for no distance.
 const NONE: u32 = u32::MAX;
 
-/// Ways between states in which nothing goes wrong.
+/// Steps between states in which nothing goes wrong.
 #[derive(Default)]
 pub(super) struct Ways {
-    /// From which state to which one.
+    /// Each step: from which state, to which one.
     steps: Vec<(u32, u32)>,
-    /// The states that are the end of a way.
+    /// States in which the world is idle.
     ends: Vec<u32>,
-    /// How many of these are one only because the numbers of this world run out.
+    /// How many of these only count because the numbers of this world run out.
     pub(super) spent: usize,
 }
 
-/// A member that decides so would begin an epoch that this world does not have.
+/// True if a member with these decisions would begin an epoch that this world does not have.
 fn goes_beyond(decided: &[Decided; 2], epochs: u8) -> bool {
     let beyond = |effect| matches!(effect, Some(Effect::Write { content, .. }) if content.epoch > epochs);
     decided.iter().any(|decided| beyond(decided.effect))
 }
 
 impl Ways {
-    /// The state with this number, which was explored last.
+    /// Notes the state with this number, which was explored last.
     pub(super) fn visit<const N: usize>(&mut self, number: u32, world: &World<N>, stepper: &Stepper<N>) {
         let epochs = stepper.bounds.epochs;
         let lease = &world.lease;
@@ -39,7 +39,7 @@ impl Ways {
         let spent = usize::from(lease.reserved) + 1 >= TIMELINES
             || world.members.iter().any(beyond)
             || last && stepper.decided.iter().any(|decided| goes_beyond(decided, epochs));
-        // Commits wait for more than the user has left unfenced.
+        // Commits wait for more standbys than the user has left unfenced.
         let fenced = N as u32 - world.fenced.count_ones() <= world.durability.into();
         let ends = fenced || is_lost_for_good(world) || is_at_rest(world, &stepper.decided);
         if spent || ends {
@@ -48,7 +48,7 @@ impl Ways {
         self.spent += usize::from(spent && !ends);
     }
 
-    /// A step from state `from` to state `to`.
+    /// Notes a step from state `from` to state `to`.
     pub(super) fn leads<const N: usize>(&mut self, from: u32, to: u32, before: &World<N>, next: &Next<N>) {
         let same = |after: &World<N>| after.troubles() == before.troubles();
         if next.world.as_ref().is_ok_and(same) && next.label.what != What::Writes {
@@ -56,12 +56,13 @@ impl Ways {
         }
     }
 
-    /// From whichever of so many states, so many steps are enough.
+    /// The number of steps that is enough from each of `states` states.
     ///
     /// # Errors
-    /// The number of the first state from which no way leads to an end.
+    /// The number of the first state from which no path leads to an end.
     pub(super) fn longest(&self, states: usize) -> Result<usize, usize> {
-        // For each state a list of those that lead to it: its first element, and of each element the next.
+        // For each state, a linked list of the states that lead to it: its first element, and for each element the
+        // next.
         let mut first = vec![NONE; states];
         let mut next = vec![NONE; self.steps.len()];
         for (step, (_, to)) in self.steps.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Breadth-first search: the shortest course to what is wrong is found first.
+//! Breadth-first search: it finds the shortest sequence to a violation first.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -12,29 +12,29 @@ use super::rest::Ways;
 use super::state::World;
 use super::step::Stepper;
 
-/// One step of a course: what happened, and the world after it; `None`: what is wrong happened with it.
+/// One step of a sequence: what happened, and the world after it; `None`: the violation happened in this step.
 pub type Stage<const N: usize> = (Label, Option<World<N>>);
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, Default)]
 pub struct Report<const N: usize> {
-    /// Different states, up to the numbers of members.
+    /// Different states, not counting those that differ only in the numbers of members.
     pub states: usize,
     /// Steps between them.
     pub steps: u64,
-    /// Different sights that were decided upon.
+    /// Different views that were decided on.
     pub decisions: usize,
-    /// What was noticed, and how often.
+    /// Notable events, and how often each happened.
     pub events: BTreeMap<Event, u64>,
-    /// Courses that were seen to converge from their end.
+    /// Sequences whose end was seen to converge.
     pub converged: usize,
-    /// In how many steps at most.
+    /// The most steps that one of them took to converge.
     pub longest: usize,
-    /// States that count as converged only because the numbers of this world, epochs or timelines, run out in them.
+    /// States that only count as converged because the numbers of this world, epochs or timelines, run out in them.
     pub spent: usize,
-    /// All states within the bounds were explored.
+    /// True if all states within the bounds were explored.
     pub complete: bool,
-    /// A course to a violation, and what is wrong at its end. By [`search`]: a shortest one.
+    /// A sequence to a violation, and what is wrong at its end. [`search`] returns a shortest one.
     pub wrong: Option<(Vec<Stage<N>>, String)>,
 }
 
@@ -43,14 +43,14 @@ pub fn search<const N: usize>(start: World<N>, bounds: Bounds, limit: usize) -> 
     explore(start, bounds, usize::MAX, limit, None)
 }
 
-/// All states that at most so many steps lead to: for worlds that are too large as a whole.
+/// Explores all states within `steps` steps: for worlds that are too large as a whole.
 pub fn search_near<const N: usize>(start: World<N>, bounds: Bounds, steps: usize, limit: usize) -> Report<N> {
     explore(start, bounds, steps, limit, None)
 }
 
-/// The same; and from each state a way without faults, edits and new records must lead to where the database is as it should be
-/// and everybody waits, or to where the numbers of this world run out. If all steps are as likely as any others, such a way is
-/// taken in the end.
+/// The same, with a check of convergence. From each state a path without faults, edits and new records must lead to a
+/// state in which the database is as wanted and all members wait, or in which the numbers of this world run out. If all
+/// steps are equally likely, such a path is taken in the end.
 pub fn search_to_rest<const N: usize>(start: World<N>, bounds: Bounds, limit: usize) -> Report<N> {
     explore(start, bounds, usize::MAX, limit, Some(Ways::default()))
 }
@@ -65,7 +65,7 @@ fn explore<const N: usize>(
     let mut decider = Decider::new(bounds.timed);
     // The number of each state.
     let mut known = HashMap::<u64, u32, BuildHasherDefault<Same>>::from_iter([(start.fingerprint(), 0)]);
-    // Where each state came from: the number of the state before, and which of its successors it is.
+    // How each state was reached: the number of the previous state, and which of its successors it is.
     let mut origins: Vec<(u32, u16)> = vec![(0, 0)];
     let mut queue = VecDeque::from([(start, 0, 0)]);
     let mut report = Report::default();
@@ -80,7 +80,7 @@ fn explore<const N: usize>(
         if let Some(ways) = &mut ways {
             ways.visit(from, &world, &stepper);
         }
-        // The numbers of all of them at once: each look-up waits for the memory, and these waits go on together.
+        // Looks all of them up together: each look-up waits for memory, and these waits overlap.
         let good = stepper.next.iter().map_while(|next| next.world.as_ref().ok());
         prints.clear();
         prints.extend(good.map(World::fingerprint));
@@ -127,7 +127,7 @@ fn explore<const N: usize>(
         match ways.longest(origins.len()) {
             Ok(steps) => report.longest = steps,
             Err(stuck) => {
-                let what = "from here it does not come to serve, or not to rest".to_owned();
+                let what = "from here it does not serve again, or does not become idle".to_owned();
                 wrong = Some((origins[stuck], what));
             }
         }
@@ -138,7 +138,7 @@ fn explore<const N: usize>(
     report
 }
 
-/// What happened on the way from `start` to the last step.
+/// The steps from `start` to the last one.
 fn course<const N: usize>(
     origins: &[(u32, u16)],
     start: World<N>,

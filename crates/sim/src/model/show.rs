@@ -1,4 +1,4 @@
-//! What a member sees, as the machine takes it.
+//! What a member sees, as input of the machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,6 +10,7 @@ use machine::instance::{
 };
 use machine::protocol::{Epoch, LeaseRecord, Lsn, MemberReport, MemberState, PromiseReply, Timeline};
 use machine::timing::{BootTime, Timing};
+use machine::units::Millis;
 
 use super::names::{
     CLAIM, CLUSTER, LEASE, SETTINGS, SYSTEM_ID, address, empty, forks, id, pod, position, record, run_name, sync_rule,
@@ -18,28 +19,28 @@ use super::names::{
 use super::observe::Sight;
 use super::state::{Data as OnVolume, Loss, Postgres, Reply, Task, Wal};
 
-/// All deadlines have passed, all patience is over: whatever may happen later may happen now.
+/// All deadlines have passed and all time limits are over: whatever may happen later may happen now.
 pub(super) const NOW: BootTime = BootTime(10_000_000);
-/// Where clocks count, they count in this many milliseconds: a renewal is due after one, the fence is reached and the
-/// dead-man has acted after three, the lease runs out after four ([`Timing::DEFAULT`]).
-pub(super) const TICK: u64 = 2_500;
-/// So many rewinds in a row have failed that the data is moved aside.
+/// If clocks count, one tick is this long: a renewal is due after one tick; after three the fence is
+/// reached and the dead-man has acted; the lease runs out after four ([`Timing::DEFAULT`]).
+pub(super) const TICK: Millis = Millis(2_500);
+/// After this many failed rewinds in a row the data is moved aside.
 const TOO_MANY: u32 = 9;
 
-/// Who the machine is: number 0 of its own sight.
+/// The deciding member: number 0 of its own view.
 const ME: usize = 0;
 
 fn ago(ticks: u8) -> BootTime {
-    BootTime(NOW.0 - u64::from(ticks) * TICK)
+    NOW.minus(TICK * u64::from(ticks))
 }
 
-/// Within a tick: what was asked for before the loss of the Lease was seen as it is.
+/// Within a tick: a request from before the present state of the lost Lease was seen.
 fn before(time: BootTime) -> BootTime {
     BootTime(time.0 - 1)
 }
 
 impl<const N: usize> Sight<N> {
-    /// All patience is over.
+    /// The memory of a member all whose time limits are over.
     pub(super) fn memo(&self) -> Memo {
         let confirmed = self.member.confirmed.map(|epoch| Epoch(epoch.into()));
         let handing = self.member.handing;
@@ -58,7 +59,7 @@ impl<const N: usize> Sight<N> {
         }
     }
 
-    /// A holder whose server is down, or is being promoted, has known where the WAL of a standby's data ended.
+    /// The WAL end that a holder came with, if its server is down or is being promoted.
     fn inherited(&self) -> Option<machine::protocol::Position> {
         let member = &self.member;
         let began = matches!(member.postgres, Postgres::Primary { .. }) || member.primary_data;
@@ -69,7 +70,7 @@ impl<const N: usize> Sight<N> {
         (self.accepted > 0).then(|| Epoch(self.accepted.into()))
     }
 
-    /// `asking`: a round of asking is in flight.
+    /// `asking`: a round of requests is in flight.
     pub(super) fn observed(&self, asking: bool) -> Observed {
         let member = &self.member;
         let heard = if member.silent { BootTime(0) } else { NOW };
@@ -96,13 +97,15 @@ impl<const N: usize> Sight<N> {
             failsafe_given: member.given.map(|given| FailsafeGiven {
                 epoch: Epoch(given.epoch.into()),
                 run: run_name(given.run),
-                until: NOW.plus(u64::from(given.left) * TICK),
+                until: NOW.plus(TICK * u64::from(given.left)),
             }),
             promises: (0..N)
                 .filter_map(|other| Some((pod(other), promised(other, member.replies[other]?, member.wal))))
                 .collect(),
             kept: BTreeSet::new(),
             full: BTreeSet::new(),
+            archive: None,
+            backup: None,
             tasks: self.tasks(asking),
             terminating: false,
         };
@@ -112,7 +115,7 @@ impl<const N: usize> Sight<N> {
         observed
     }
 
-    /// The member has nothing new to tell, and is admitted by the holder as soon as that can write.
+    /// The member's report has no news, and the holder admits it as soon as the holder can write.
     fn agree(&self, observed: &mut Observed, own: MemberReport) {
         let seen = &self.member.seen;
         if seen.holder.is_some() && seen.written > 0 && !self.member.silent {
@@ -121,7 +124,7 @@ impl<const N: usize> Sight<N> {
                 admitted: true,
                 gives_way: false,
                 oldest: None,
-                // All patience is over anyway.
+                // The time limit for that is over anyway.
                 awaits: false,
                 report: own.clone(),
                 sent: NOW,
@@ -134,12 +137,12 @@ impl<const N: usize> Sight<N> {
 
     fn lease(&self) -> LeaseView {
         let member = &self.member;
-        // Without clocks, a write of unknown fate makes the next renewal due, and so does all that takes its time.
-        // One whose promotion does not end has renewed the lease meanwhile.
+        // Without clocks, a write of unknown outcome makes the next renewal due, and so does every task that takes
+        // time. A member whose promotion does not end has renewed the lease meanwhile.
         let renewed = self.unfit && self.impatient;
         let due = member.write_failed || member.task.is_some() && !renewed;
-        let overdue = u64::from(due && !self.timed) * Timing::DEFAULT.renew;
-        let sent = BootTime(ago(member.sent).0 - overdue);
+        let overdue = Timing::DEFAULT.renew * u64::from(due && !self.timed);
+        let sent = ago(member.sent).minus(overdue);
         let writes = self.unsettled.iter().flatten();
         LeaseView {
             record: match member.seen.loss {
@@ -164,7 +167,7 @@ impl<const N: usize> Sight<N> {
         }
     }
 
-    /// What this member knows of a Lease that is lost.
+    /// What this member knows of a lost Lease.
     fn lost(&self) -> Option<Lost> {
         let seen = &self.member.seen;
         let loss = seen.loss.filter(|_| seen.epoch > 0)?;
@@ -188,7 +191,8 @@ impl<const N: usize> Sight<N> {
         })
     }
 
-    /// One that cannot be promoted knows who runs as standby, and who does not run. Whoever else may give way does so to any.
+    /// A member that cannot be promoted knows which members run as standby and which do not run. Any other holder steps
+    /// down for any member.
     fn record(&self) -> LeaseRecord {
         let mut record = record(&self.member.seen, N);
         let down = self
@@ -235,14 +239,14 @@ impl<const N: usize> Sight<N> {
             grant: None,
             restart: None,
             stop: false,
-            durability: api::WantedDurability {
+            durability: Some(api::WantedDurability {
                 mode: match (self.durability, self.preferred) {
                     (0, _) => DurabilityMode::Async,
                     (_, true) => DurabilityMode::Preferred,
                     (_, false) => DurabilityMode::Required,
                 },
                 standbys: self.durability.into(),
-            },
+            }),
             strict_reads: self.strict,
             preferred: None,
             primary: self.wanted.map(|wanted| pod(wanted.into())),
@@ -250,6 +254,9 @@ impl<const N: usize> Sight<N> {
             accepted_loss: self.accepted(),
             fenced: fenced.map(pod).collect::<BTreeSet<_>>(),
             discard: None,
+            archives: false,
+            backup: None,
+            recovers: false,
         }
     }
 
@@ -390,11 +397,11 @@ impl<const N: usize> Sight<N> {
             route: busy(Work::Route),
             admit: busy(Work::Admit),
             report: busy(Work::Report),
-            // The Lease is seen whenever it may be.
+            // The Lease may be seen at any time, so it is not read directly.
             read: busy(Work::ReadLease),
             ..Tasks::default()
         };
-        // How long a stop takes is nothing here.
+        // The duration of a stop does not matter here.
         tasks.checkpoint.ended = NOW;
         if asking {
             (tasks.ask, tasks.failsafe) = (busy(Work::Ask), busy(Work::Failsafe));
@@ -425,7 +432,8 @@ impl<const N: usize> Sight<N> {
     }
 }
 
-/// Who has more than `own` is gone since: so whoever can be elected without it may be at once.
+/// A member with more WAL than `own` counts as gone since, so any member that can be elected without it may be elected
+/// at once.
 fn promised(other: usize, reply: Reply, own: Wal) -> Promised {
     let more = reply.position.is_some_and(|position| position > own);
     Promised {

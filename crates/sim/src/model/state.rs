@@ -1,4 +1,4 @@
-//! The state of the small world: as compact as possible, since millions of them are kept.
+//! The state of the small world. It is as compact as possible, because millions of states are kept.
 
 /// A set of members, one bit each.
 pub type Set = u8;
@@ -8,28 +8,28 @@ pub type Set = u8;
 pub struct Wal {
     /// Timeline of the last record.
     pub timeline: u8,
-    /// Records there are.
+    /// How many records there are.
     pub end: u8,
 }
 
 /// `ANY required (names)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
-    /// How many.
+    /// How many names must acknowledge.
     pub required: u8,
-    /// Of whom.
+    /// The names.
     pub names: Set,
 }
 
-/// How a Lease was lost. What stood in it before stays in [`Lease`]: in the world's, as what really was; in a member's, as what
-/// that member read last.
+/// How a Lease was lost. Its last content stays in [`Lease`]: in the world's, the real one; in a member's, what that
+/// member read last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
-    /// There is none any more.
+    /// It no longer exists.
     Missing,
     /// The operator has made an empty one in its place.
     Empty,
-    /// Somebody has edited it, and nobody understands it.
+    /// A user has edited it so that no agent understands it.
     Scribbled,
 }
 
@@ -38,7 +38,8 @@ pub enum Loss {
 pub struct Lease {
     /// Counts its writes.
     pub version: u8,
-    /// It was lost, and what follows stood in it before. Epoch 0 in a member's: that member has never read it.
+    /// Set if the Lease is lost; then the other fields are its last content. Epoch 0 in a member's: that member has
+    /// never read it.
     pub loss: Option<Loss>,
     /// Member and run of the holder.
     pub holder: Option<(u8, u8)>,
@@ -46,25 +47,25 @@ pub struct Lease {
     pub epoch: u8,
     /// The reserved timeline; 0: none.
     pub reserved: u8,
-    /// The newest timeline that was reserved by an election that may have lost what was acknowledged; 0: none.
+    /// The newest timeline that was reserved by an election that may have lost acknowledged commits; 0: none.
     pub lossy: u8,
-    /// The rule on record.
+    /// The synchronous rule in it.
     pub rule: Rule,
-    /// Who released it, and where its WAL ended.
+    /// The member that released it, and where its WAL ended.
     pub release: Option<(u8, Option<Wal>)>,
-    /// To whom it was released.
+    /// The member to which it was released.
     pub successor: Option<u8>,
-    /// Where the WAL of the holder ended when it took the lease, until it says which timeline it writes.
+    /// Where the holder's WAL ended when it took the lease, until it reports which timeline it writes.
     pub had: Option<Wal>,
-    /// Timeline that the holder says it writes; 0: none yet.
+    /// Timeline that the holder reports to write; 0: none yet.
     pub written: u8,
-    /// The holder says that it serves.
+    /// True if the holder reports that it serves.
     pub serving: bool,
     /// End of the parent of each timeline of the published history, as of `written`.
     pub history: [u8; TIMELINES],
 }
 
-/// Timelines are numbered from 1; so many are kept.
+/// Timelines are numbered from 1; this many are kept.
 pub const TIMELINES: usize = 6;
 
 /// PostgreSQL.
@@ -72,27 +73,27 @@ pub const TIMELINES: usize = 6;
 pub enum Postgres {
     /// It does not run; `clean`: it was stopped as a primary with a shutdown checkpoint.
     Down {
-        /// See above.
+        /// True after a shutdown checkpoint as a primary.
         clean: bool,
     },
     /// It runs as standby.
     Standby {
-        /// Whom it follows, in which epoch.
+        /// The primary that it follows, and in which epoch.
         upstream: Option<(u8, u8)>,
-        /// It has a WAL receiver.
+        /// True if it has a WAL receiver.
         receiving: bool,
     },
     /// It runs as primary.
     Primary {
-        /// Applications may connect.
+        /// True if applications may connect.
         open: bool,
-        /// What may be in doubt ends here.
+        /// WAL that may be in doubt ends here.
         in_doubt: u8,
         /// The setting that all WAL senders use.
         proven: Rule,
         /// End of the WAL when that was proven.
         proven_at: u8,
-        /// A setting that some may use.
+        /// A setting that some WAL senders may use.
         pending: Option<Rule>,
     },
 }
@@ -106,13 +107,13 @@ pub enum Task {
     Promote(u8, Rule),
     /// To start for writing.
     StartPrimary(Rule),
-    /// To start as standby.
+    /// To start as standby, with this upstream.
     StartStandby(Option<(u8, u8)>),
-    /// To follow another one.
+    /// To follow another primary.
     Configure(Option<(u8, u8)>),
     /// To change the synchronous setting.
     SetSync(Rule),
-    /// To let applications in.
+    /// To open to applications.
     Open,
     /// To rewind to the primary.
     Rewind {
@@ -120,10 +121,10 @@ pub enum Task {
         from: u8,
         /// Its epoch.
         epoch: u8,
-        /// Its own WAL is kept before.
+        /// True if its WAL is copied aside before.
         keep: bool,
     },
-    /// To move the data aside; `true`: it is kept.
+    /// To move the data aside; `true`: it is quarantined.
     SetAside(bool),
     /// To copy the primary.
     Clone(u8),
@@ -131,27 +132,27 @@ pub enum Task {
     Stop,
 }
 
-/// A compare-and-swap of the Lease on its way.
+/// A compare-and-swap of the Lease in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Write {
-    /// What it would write; its `version` is the one that it expects.
+    /// The new content; its `version` is the expected one.
     pub content: Lease,
-    /// It is a release.
+    /// True if it is a release.
     pub release: bool,
-    /// Whether the API server has taken it; `None`: it has not arrived.
+    /// Whether the API server has accepted it; `None`: it has not arrived.
     pub answer: Option<bool>,
     /// Ticks since it was sent.
     pub age: u8,
 }
 
-/// A write that may have been taken, or may still be.
+/// A write that may have been accepted, or may still be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Unsettled {
     /// The version that it expects.
     pub version: u8,
-    /// The rule in it.
+    /// The rule that it would record.
     pub rule: Rule,
-    /// It is a release.
+    /// True if it is a release.
     pub release: bool,
 }
 
@@ -160,13 +161,13 @@ pub struct Unsettled {
 pub struct Reply {
     /// The promised epoch.
     pub promised: u8,
-    /// Whether the primary is suspected there.
+    /// True if that member suspects the primary.
     pub suspects: bool,
     /// The final position.
     pub position: Option<Wal>,
 }
 
-/// A promise not to take the lease, as the member keeps it that has given it.
+/// A promise not to take the lease, as the promising member keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Given {
     /// The epoch.
@@ -185,7 +186,7 @@ pub enum Data {
     Sound,
     /// A rewind of it has failed too often.
     Stubborn,
-    /// A rewind of it was broken off.
+    /// A rewind of it was interrupted.
     HalfRewound,
     /// Nothing: it was moved aside.
     Empty,
@@ -198,11 +199,11 @@ pub struct Member<const N: usize> {
     pub run: u8,
     /// PostgreSQL.
     pub postgres: Postgres,
-    /// What is on the volume.
+    /// End of the WAL on the volume.
     pub wal: Wal,
-    /// How much of what a standby has received is flushed; `None`: all.
+    /// How much of a standby's received WAL is flushed; `None`: all.
     pub flushed: Option<Wal>,
-    /// Whether there is anything.
+    /// The state of the data.
     pub data: Data,
     /// The data was last written by a primary.
     pub primary_data: bool,
@@ -210,7 +211,7 @@ pub struct Member<const N: usize> {
     pub promise: u8,
     /// A promotion to this timeline was begun; 0: none. On the volume.
     pub promoting: u8,
-    /// What a candidate asked for.
+    /// The epoch that a candidate asked for.
     pub asked: u8,
     /// What others answered.
     pub replies: [Option<Reply>; N],
@@ -226,28 +227,29 @@ pub struct Member<const N: usize> {
     pub slow: bool,
     /// Promises of others not to take the lease: epoch, and ticks since the request was sent.
     pub failsafe: [Option<(u8, u8)>; N],
-    /// Those that were asked for since the loss of the Lease was seen as it is.
+    /// Promises that were requested since the present state of the lost Lease was seen.
     pub since_loss: Set,
-    /// This run's writes that may have been in the Lease when it was lost: their rules, and whether they release it.
+    /// This run's writes that may have been in the Lease when it was lost: their rules, and whether they release the
+    /// lease.
     pub doubts: [Option<(Rule, bool)>; 2],
     /// What this member has promised the holder.
     pub given: Option<Given>,
-    /// To whom this holder hands over, and the epoch in which it began.
+    /// The member to which this holder hands over, and the epoch in which that began.
     pub handing: Option<(u8, u8)>,
     /// A write of the Lease in flight.
     pub write: Option<Write>,
-    /// Whether the last one may have been taken without an answer.
+    /// True if the last write may have been accepted although no answer came.
     pub write_failed: bool,
-    /// That one.
+    /// That write.
     pub unsettled: Option<Unsettled>,
     /// Work in flight.
     pub task: Option<Task>,
-    /// It does not hear the primary.
+    /// True if it does not hear the primary.
     pub silent: bool,
 }
 
 impl<const N: usize> Member<N> {
-    /// A standby's volume with this WAL, and an agent that has just begun and has seen `lease`.
+    /// A standby with this WAL on its volume, whose agent has just started and has seen `lease`.
     pub const fn new(wal: Wal, lease: Lease) -> Self {
         Self {
             run: 1,
@@ -278,7 +280,7 @@ impl<const N: usize> Member<N> {
         }
     }
 
-    /// Where what survives a reboot ends.
+    /// The end of the WAL that survives a reboot.
     pub fn flushed(&self) -> Wal {
         self.flushed.unwrap_or(self.wal)
     }
@@ -291,23 +293,23 @@ pub struct World<const N: usize> {
     pub lease: Lease,
     /// The members.
     pub members: [Member<N>; N],
-    /// A write that was sent by a run that has ended, and may still arrive.
+    /// A write of a run that has ended, which may still arrive.
     pub ghost: Option<Lease>,
     /// Parent of each timeline and where it ended; (0, 0): never written.
     pub forks: [(u8, u8); TIMELINES],
-    /// Timelines that were begun while elections counted nobody: what others have may be lost by them.
+    /// Timelines that began while elections counted no promises: they may lose WAL of others.
     pub loose: u8,
-    /// Timelines that were reserved by an election that gave up what missing members have, as the user had accepted.
+    /// Timelines that were reserved by an election that gave up WAL of missing members, as the user had accepted.
     pub given_up: u8,
     /// The newest acknowledged record of each timeline.
     pub acknowledged: [u8; TIMELINES],
-    /// The newest one of each timeline that a promotion was allowed to lose: who has it keeps it.
+    /// The newest record of each timeline that a promotion was allowed to lose: members that have it keep it.
     pub lost: [u8; TIMELINES],
-    /// `spec.durability`: for how many standbys a commit is to wait.
+    /// `spec.durability`: how many standbys a commit should wait for.
     pub durability: u8,
-    /// Commits wait for as many as are there: `Preferred`.
+    /// Commits wait for as many standbys as are available: `Preferred`.
     pub preferred: bool,
-    /// Nobody is elected before the old primary's reads have ended: `spec.failover.reads: Strict`.
+    /// No member is elected before the old primary's reads have ended: `spec.failover.staleReads: Forbid`.
     pub strict: bool,
     /// The epoch in which the user accepts a loss; 0: in none.
     pub accepted: u8,
@@ -315,7 +317,7 @@ pub struct World<const N: usize> {
     pub wanted: Option<u8>,
     /// `spec.fenced`.
     pub fenced: Set,
-    /// Whose promotion never ends.
+    /// Members whose promotion never ends.
     pub unfit: Set,
     /// Edits of the user so far.
     pub edits: u8,
@@ -326,14 +328,14 @@ pub struct World<const N: usize> {
 }
 
 impl Rule {
-    /// As `machine` counts.
+    /// True if `holders` satisfies the rule, as `machine` counts.
     pub fn is_met(self, holders: Set) -> bool {
         (self.names & holders).count_ones() >= u32::from(self.required)
     }
 }
 
 impl<const N: usize> World<N> {
-    /// Whether a server whose WAL ends at `head` has the record at `at`.
+    /// True if a server whose WAL ends at `head` has the record at `at`.
     pub fn contains(&self, head: Wal, at: Wal) -> bool {
         let (mut timeline, mut end) = (head.timeline, head.end);
         loop {
@@ -348,7 +350,8 @@ impl<const N: usize> World<N> {
         }
     }
 
-    /// A record that was acknowledged and then lost, and that a server whose WAL ends at `head` has and the one at `other` has not.
+    /// A record that was acknowledged and then lost, which a server whose WAL ends at `head` has and one at `other` has
+    /// not.
     pub fn only_copy(&self, head: Wal, other: Wal) -> Option<Wal> {
         let lost = (1..TIMELINES).map(|timeline| Wal {
             timeline: timeline as u8,
@@ -358,7 +361,7 @@ impl<const N: usize> World<N> {
             .find(|at| self.contains(head, *at) && !self.contains(other, *at))
     }
 
-    /// The last record that both have: where a rewind goes back to.
+    /// The last record that both have: a rewind goes back to it.
     pub fn common(&self, mine: Wal, theirs: Wal) -> Wal {
         let mut at = mine;
         loop {
@@ -383,12 +386,12 @@ impl<const N: usize> World<N> {
         }
     }
 
-    /// Member `me` is no primary, and cannot be promoted to be one.
+    /// True if member `me` is no primary, and cannot be promoted.
     pub fn is_unfit(&self, me: usize) -> bool {
         self.unfit >> me & 1 == 1 && !matches!(self.members[me].postgres, Postgres::Primary { .. })
     }
 
-    /// What has gone wrong or was edited so far.
+    /// Counts of faults and edits so far.
     pub fn troubles(&self) -> [u8; 4] {
         [self.faults, self.reboots, self.unfit, self.edits]
     }

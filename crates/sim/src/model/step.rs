@@ -1,5 +1,7 @@
 //! All that can happen next.
 
+use machine::instance::steps::{PROMOTION, PromotionStep};
+
 use super::bounds::{Bounds, Event, Mutant};
 use super::distort;
 use super::forget::forget;
@@ -8,17 +10,17 @@ use super::observe::{Decided, Decider, Effect};
 use super::state::{Member, Postgres, TIMELINES, Task, World, Write};
 use super::world::{canonical, flush, settle};
 
-/// A next state, what led there, and what was noticed.
+/// A next state, what led to it, and the notable event.
 pub struct Next<const N: usize> {
     /// The state; `Err`: what is wrong with it.
     pub world: Result<World<N>, String>,
     /// What happened.
     pub label: Label,
-    /// What was noticed.
+    /// The notable event, if one happened.
     pub event: Option<Event>,
 }
 
-/// Explores from one state.
+/// Explores the successors of one state.
 pub struct Stepper<'a, const N: usize> {
     /// The decisions.
     pub decider: &'a mut Decider<N>,
@@ -26,12 +28,12 @@ pub struct Stepper<'a, const N: usize> {
     pub bounds: Bounds,
     /// What each member decides in the world that was explored last.
     pub(super) decided: [[Decided; 2]; N],
-    /// What can happen next in it, and what changes nothing.
+    /// What can happen next in it, including steps that change nothing.
     pub(super) next: Vec<Next<N>>,
 }
 
 impl<'a, const N: usize> Stepper<'a, N> {
-    /// With these decisions and bounds.
+    /// A stepper with these decisions and bounds.
     pub fn new(decider: &'a mut Decider<N>, bounds: Bounds) -> Self {
         Self {
             decider,
@@ -41,7 +43,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
         }
     }
 
-    /// All that can happen next in `world`; what changes nothing is left out.
+    /// All that can happen next in `world`, without steps that change nothing.
     pub fn successors(&mut self, world: &World<N>) -> &mut Vec<Next<N>> {
         self.explore(world);
         self.next.retain(|next| next.world.as_ref() != Ok(world));
@@ -81,7 +83,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
             label: Label { actor, what },
             event,
         });
-        // Where it lies now: it is large, and copied no more than it must be.
+        // Settled in place: a world is large, and is copied as seldom as possible.
         if let Some(Next { world: Ok(world), .. }) = self.next.last_mut() {
             settle(world);
             flush(world, self.bounds.reboots);
@@ -108,7 +110,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
         };
         let unfit = world.is_unfit(me);
         if (unfit || world.faults < self.bounds.faults) && world.members[me].confirmed.is_some() {
-            // It has not been able to write for too long: a fault of its own, or what follows from one that stays.
+            // It has not been able to write for too long, by a fault of its own or as the result of one that stays.
             let gives_way = self.decider.impatient(shown, me);
             if decided.iter().all(|decided| decided.effect != gives_way.effect) {
                 let mut after = *world;
@@ -198,7 +200,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
             let mut after = *world;
             after.members[me].failsafe[other] = Some((epoch, 0));
             after.members[me].since_loss |= 1 << other;
-            // Without clocks, what was promised for a time is over at once.
+            // Without clocks, a promise for a limited time is over at once.
             if self.bounds.timed && !self.has(Mutant::FailsafeIsForgotten) {
                 after.members[other].given = Some(given);
             }
@@ -208,12 +210,18 @@ impl<'a, const N: usize> Stepper<'a, N> {
     }
 }
 
-/// What begins with a task, before it is done.
+/// What changes when a task begins.
 fn begin<const N: usize>(member: &mut Member<N>, task: Task) {
     member.task = Some(task);
     match (task, &mut member.postgres) {
         (Task::SetSync(rule), Postgres::Primary { pending, .. }) => *pending = Some(rule),
-        (Task::Promote(timeline, _), _) => member.promoting = timeline,
+        // Of what comes before the promotion itself, only the note changes anything here.
+        (Task::Promote(timeline, _), _) => {
+            let mut before = PROMOTION.iter().take_while(|step| step.step != PromotionStep::Promote);
+            if before.any(|step| step.step == PromotionStep::Note) {
+                member.promoting = timeline;
+            }
+        }
         _ => {}
     }
 }

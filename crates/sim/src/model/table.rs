@@ -1,10 +1,10 @@
-//! A course as a table: one line a step.
+//! A sequence as a table, one line per step.
 
 use super::search::{Report, Stage};
 use super::state::{Member, Postgres, TIMELINES, World};
 
 impl<const N: usize> Report<N> {
-    /// What is wrong, and how it came to that; empty if nothing is.
+    /// What is wrong, with the sequence that led to it; empty if nothing is wrong.
     pub fn explain(&self) -> String {
         self.wrong
             .as_ref()
@@ -12,8 +12,9 @@ impl<const N: usize> Report<N> {
     }
 }
 
-/// The course: step, actor and event, the Lease (holder, its epoch), each member (its role, the end of its WAL, `!` if
-/// applications may connect, `<` from whom it receives), and the newest acknowledged record of each timeline.
+/// The table: step, actor and event; the Lease (holder, its epoch); each member (its role, its WAL end, `!` if
+/// applications may connect, `<` and the member from which it receives); and the newest acknowledged record of each
+/// timeline.
 pub fn table<const N: usize>(course: &[Stage<N>]) -> String {
     let mut rows = vec![header(N)];
     rows.extend(course.iter().enumerate().map(|(step, stage)| row(step + 1, stage)));

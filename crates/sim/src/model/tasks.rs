@@ -1,4 +1,6 @@
-//! Work that comes to its end.
+//! The end of tasks.
+
+use machine::instance::steps::{PROMISE, PROMOTION, PromiseStep, PromotionStep};
 
 use super::bounds::{Event, Mutant};
 use super::label::What;
@@ -35,15 +37,21 @@ impl<const N: usize> Stepper<'_, N> {
         }
     }
 
-    /// What concerns nobody else.
+    /// Finishes a task that changes only its member.
     fn finish(&self, member: &mut Member<N>, task: Task) {
+        let forgetful = self.has(Mutant::PromiseKeepsReceiving);
         match (task, &mut member.postgres) {
             (Task::Promise(epoch), postgres) => {
-                member.promise = member.promise.max(epoch);
-                if let Postgres::Standby { upstream, receiving } = postgres
-                    && !self.has(Mutant::PromiseKeepsReceiving)
-                {
-                    (*upstream, *receiving) = (None, false);
+                for step in PROMISE {
+                    match (step.step, &mut *postgres) {
+                        // This world has no credentials: a member that is not configured again receives nothing.
+                        (PromiseStep::Write, _) => member.promise = member.promise.max(epoch),
+                        (PromiseStep::EndReceiver, Postgres::Standby { receiving, .. }) => *receiving &= forgetful,
+                        (PromiseStep::EmptyUpstream, Postgres::Standby { upstream, .. }) if !forgetful => {
+                            *upstream = None;
+                        }
+                        (PromiseStep::EndReceiver | PromiseStep::EmptyUpstream, _) => {}
+                    }
                 }
             }
             (Task::StartStandby(upstream), Postgres::Down { .. })
@@ -54,7 +62,7 @@ impl<const N: usize> Stepper<'_, N> {
                     receiving: false,
                 };
                 if let Some((_, epoch)) = upstream {
-                    // Whoever follows a primary promises its epoch before.
+                    // A member that follows a primary promises its epoch before.
                     if !self.has(Mutant::EpochIsNotAdopted) {
                         member.promise = member.promise.max(epoch);
                     }
@@ -80,6 +88,8 @@ impl<const N: usize> Stepper<'_, N> {
         }
     }
 
+    /// A promotion, by the steps of the agent (protocol.md rules 13 and 14). The steps up to the note are one event
+    /// with it ([`super::step::begin`]); the others are one event here.
     pub(super) fn promote(
         &self,
         world: &World<N>,
@@ -88,9 +98,38 @@ impl<const N: usize> Stepper<'_, N> {
         timeline: u8,
         rule: Rule,
     ) -> Result<Option<Event>, String> {
-        let Postgres::Standby { .. } = world.members[me].postgres else {
-            return Ok(None);
-        };
+        let mut event = None;
+        for step in PROMOTION {
+            match step.step {
+                PromotionStep::CheckStandby if !matches!(world.members[me].postgres, Postgres::Standby { .. }) => {
+                    return Ok(None);
+                }
+                PromotionStep::Promote => event = Some(self.leave_recovery(world, after, me, timeline, rule)?),
+                PromotionStep::CheckTimeline => after.members[me].promoting = 0,
+                // The note was made when the task began. The other steps have no effect in this world: replay, slots,
+                // files, sessions.
+                PromotionStep::CheckStandby
+                | PromotionStep::Note
+                | PromotionStep::AwaitReplay
+                | PromotionStep::KeepSlots
+                | PromotionStep::WriteConfiguration
+                | PromotionStep::ReserveTimeline
+                | PromotionStep::ProveConfiguration
+                | PromotionStep::EndSessions
+                | PromotionStep::CheckLease => {}
+            }
+        }
+        Ok(event)
+    }
+
+    fn leave_recovery(
+        &self,
+        world: &World<N>,
+        after: &mut World<N>,
+        me: usize,
+        timeline: u8,
+        rule: Rule,
+    ) -> Result<Event, String> {
         let base = world.members[me].wal;
         let timeline = if self.has(Mutant::TimelineIsUsedTwice) {
             base.timeline + 1
@@ -114,22 +153,22 @@ impl<const N: usize> Stepper<'_, N> {
         };
         member.postgres = primary(base.end, rule);
         member.primary_data = true;
-        member.promoting = 0;
         let holder = member.seen.holder.map(|(holder, _)| usize::from(holder));
         let better = |(other, member): (usize, &Member<N>)| {
             other != me && Some(other) != holder && member.data == Data::Sound && member.wal > base
         };
-        Ok(Some(match () {
+        Ok(match () {
             () if lost && rule.required > 0 => Event::LostAsAccepted,
             () if lost => Event::LostAsAllowed,
             () if world.holder() != Some(me) => Event::PromotedLate,
             () if world.members.iter().enumerate().any(better) => Event::PromotedSecondBest,
             () => Event::Promoted,
-        }))
+        })
     }
 }
 
-/// Whether acknowledged records are lost by timeline `new` that begins at `base`, which elections by `rule`, or the user, may allow.
+/// Whether timeline `new`, which begins at `base`, loses acknowledged records. Elections by `rule`, or the user, may
+/// allow that.
 fn lose<const N: usize>(world: &World<N>, after: &mut World<N>, base: Wal, new: u8, rule: Rule) -> Result<bool, Wal> {
     let mut lost = false;
     for timeline in 1..TIMELINES {
@@ -149,11 +188,12 @@ fn lose<const N: usize>(world: &World<N>, after: &mut World<N>, base: Wal, new: 
     Ok(lost)
 }
 
-/// Data goes, or a rewind takes records from it: what was lost and the primary does not have may be nowhere else.
+/// Data is removed, or a rewind removes records from it. A lost record that the primary does not have may exist nowhere
+/// else.
 pub(super) fn wipe<const N: usize>(world: &World<N>, wal: Wal, primary: Wal, keep: bool) -> Result<(), String> {
     match world.only_copy(wal, primary).filter(|_| !keep) {
         Some(lost) => Err(format!(
-            "{lost} was acknowledged and lost, and goes with the WAL up to {wal}"
+            "{lost} was acknowledged and lost, and its last copy is removed with the WAL up to {wal}"
         )),
         None => Ok(()),
     }
@@ -172,7 +212,7 @@ fn start_primary<const N: usize>(after: &mut World<N>, me: usize, rule: Rule) ->
     Ok(None)
 }
 
-/// From now on applications see what was in doubt: it must stay, as if it were acknowledged.
+/// From now on applications see what was in doubt: it must stay, as if it had been acknowledged.
 fn open<const N: usize>(after: &mut World<N>, me: usize) -> Result<Option<Event>, String> {
     let wal = after.members[me].wal;
     let Postgres::Primary { open, in_doubt, .. } = &mut after.members[me].postgres else {
@@ -186,7 +226,7 @@ fn open<const N: usize>(after: &mut World<N>, me: usize) -> Result<Option<Event>
     Ok(Some(Event::Opened))
 }
 
-/// The data is changed as a whole, from the primary's.
+/// The data is replaced as a whole, by the primary's.
 fn replace<const N: usize>(
     world: &World<N>,
     after: &mut World<N>,

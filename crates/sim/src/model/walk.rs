@@ -1,4 +1,4 @@
-//! Long courses at random: what lies deeper than a search gets.
+//! Long random sequences, which go deeper than a search.
 
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
@@ -14,24 +14,24 @@ use super::search::{Report, Stage};
 use super::state::{Task, World};
 use super::step::{Next, Stepper};
 
-/// Where to walk.
+/// The walk.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk {
-    /// Decides everything.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// So many courses.
+    /// How many sequences.
     pub courses: usize,
-    /// At most so many steps in each.
+    /// At most this many steps in each.
     pub length: usize,
-    /// The end of one course in so many must converge; 0: of none.
+    /// The end of one sequence in this many must converge; 0: of none.
     pub converge: usize,
 }
 
 /// Kinds of steps.
 const KINDS: usize = 19;
 
-/// How likely each member takes each kind of step in one course. What is rare in one course is common in another, so that far
-/// corners are reached ("swarm testing": Groce and others, 2012).
+/// How likely each member takes each kind of step in one sequence. Steps that are rare in one sequence are common in
+/// another, so that distant corners are reached ("swarm testing": Groce and others, 2012).
 struct Mood<const N: usize>([[usize; KINDS]; N]);
 
 impl<const N: usize> Mood<N> {
@@ -85,7 +85,7 @@ impl<const N: usize> Mood<N> {
         self.0[next.label.actor.map_or(0, usize::from)][kind]
     }
 
-    /// One of the steps that can be next; `None` if none can.
+    /// Picks one of the possible next steps; `None` if there is none.
     fn step(&self, stepper: &mut Stepper<N>, random: &mut Random, world: &World<N>) -> Option<Next<N>> {
         let successors = stepper.successors(world);
         let weights: Vec<_> = successors.iter().map(|next| self.weight(next, world)).collect();
@@ -93,7 +93,7 @@ impl<const N: usize> Mood<N> {
     }
 }
 
-/// The states of a course in which `event` happens, up to then: of the first such one of at most `walk.courses`.
+/// The states of the first sequence, of at most `walk.courses`, in which `event` happens, up to that event.
 pub fn way_to<const N: usize>(event: Event, start: World<N>, bounds: Bounds, walk: Walk) -> Option<Vec<World<N>>> {
     let mut random = Random(walk.seed);
     let mut decider = Decider::new(bounds.timed);

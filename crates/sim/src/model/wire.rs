@@ -1,4 +1,4 @@
-//! What goes over the network: the Lease's versions, and WAL.
+//! What passes over the network: versions of the Lease, and WAL.
 
 use super::bounds::{Event, Mutant};
 use super::label::What;
@@ -32,7 +32,7 @@ impl<const N: usize> Stepper<'_, N> {
             }
             Some(taken) => {
                 hear(&mut after, me, write, taken);
-                // That it was refused, it is since a newer version is there (see `forget`).
+                // It is only refused because a newer version exists (see `forget`).
                 let takes = write.content.holder == Some((me as u8, member.run));
                 let event = match member.postgres {
                     _ if taken => None,
@@ -98,7 +98,7 @@ impl<const N: usize> Stepper<'_, N> {
                 if !hears {
                     // A stream without a source has ended (see `settle`).
                 } else if !world.contains(source.wal, member.wal) {
-                    // PostgreSQL may let it begin, and count what only it has.
+                    // PostgreSQL may let the stream begin, and count WAL that only the standby has.
                     let wrong = format!("its WAL ends at {}, which member {from} does not have", member.wal);
                     self.wrong(me, What::Streams(from), wrong);
                 } else if !receiving {
@@ -155,8 +155,9 @@ impl<const N: usize> Stepper<'_, N> {
     }
 }
 
-/// An election that says that it may lose something may do so if the user has accepted that in its epoch; and, as long as nothing is
-/// acknowledged by it, so may who was elected and begins its promotion again, and whoever it leaves the lease to.
+/// An election that declares a possible loss may lose commits if the user has accepted that in its epoch. Until a
+/// commit is acknowledged by it, the same holds for the elected member that begins its promotion again, and for a
+/// member to which it leaves the lease.
 fn give_up<const N: usize>(after: &mut World<N>, before: &Lease) {
     let lease = &after.lease;
     let member = |lease: &Lease| lease.holder.map(|(member, _)| member);
@@ -169,8 +170,8 @@ fn give_up<const N: usize>(after: &mut World<N>, before: &Lease) {
     }
 }
 
-/// What is wrong with a Lease that was lost and is written again: it belongs to who held it last and has all that was acknowledged, in no
-/// earlier epoch, and every timeline that was ever reserved stays so.
+/// What is wrong with a lost Lease that is written again. It must belong to its last holder with every acknowledged
+/// commit, in no earlier epoch, and every timeline that was ever reserved must stay reserved.
 fn restored_wrongly<const N: usize>(world: &World<N>, written: &Lease) -> Option<String> {
     let before = &world.lease;
     before.loss?;
@@ -208,7 +209,7 @@ fn hear<const N: usize>(after: &mut World<N>, me: usize, write: Write, taken: bo
     (member.sent, member.slow) = (write.age, member.slow && write.age > 0);
     member.failsafe = [None; N];
     if member.seen.loss.is_some() && member.seen.version > write.content.version {
-        // It stood in the Lease that is lost by now.
+        // It was in the Lease that is lost now.
         let (version, loss) = (member.seen.version, member.seen.loss);
         see(
             member,
@@ -219,7 +220,7 @@ fn hear<const N: usize>(after: &mut World<N>, me: usize, write: Write, taken: bo
         );
         (member.seen.loss, member.doubts) = (loss, [None; 2]);
     }
-    // The answer is the object as it was written; something newer may have been seen meanwhile.
+    // The answer is the object as it was written; a newer version may have been seen meanwhile.
     if member.seen.version <= write.content.version {
         let version = write.content.version + 1;
         see(
@@ -232,7 +233,7 @@ fn hear<const N: usize>(after: &mut World<N>, me: usize, write: Write, taken: bo
     }
 }
 
-/// A newer timeline that began without the record at `at`, and where.
+/// A newer timeline that began without the record at `at`, and where it began.
 fn without<const N: usize>(world: &World<N>, at: Wal) -> Option<(usize, Wal)> {
     (usize::from(at.timeline) + 1..TIMELINES).find_map(|newer| {
         let (timeline, end) = world.forks[newer];

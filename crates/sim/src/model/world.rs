@@ -1,9 +1,9 @@
-//! What follows from a state alone, and small changes of it.
+//! Helpers that derive from a state or make small changes to it.
 
 use super::bounds::Event;
 use super::state::{Lease, Member, Postgres, Rule, Set, TIMELINES, Wal, World};
 
-/// A new version of the Lease; the primary that is heard may be another one now.
+/// A member sees a new version of the Lease. The primary that it hears may be another one now.
 pub(super) fn see<const N: usize>(member: &mut Member<N>, lease: Lease) {
     if lease.loss.is_some() {
         return see_lost(member, lease);
@@ -12,7 +12,7 @@ pub(super) fn see<const N: usize>(member: &mut Member<N>, lease: Lease) {
         member.silent = false;
     }
     if member.seen.epoch < lease.epoch {
-        // Answers of before count for nothing, unless more was promised.
+        // Earlier answers no longer count, unless more was promised.
         member.replies = member
             .replies
             .map(|reply| reply.filter(|reply| reply.promised > lease.epoch));
@@ -23,7 +23,7 @@ pub(super) fn see<const N: usize>(member: &mut Member<N>, lease: Lease) {
     member.seen = lease;
 }
 
-/// A Lease that is lost shows nothing: what was read of it before is remembered, and which of the own writes may have been in it.
+/// A lost Lease shows nothing: the member remembers its last content, and which of its own writes may have been in it.
 fn see_lost<const N: usize>(member: &mut Member<N>, lease: Lease) {
     let before = member.seen;
     if before.version == lease.version {
@@ -45,7 +45,7 @@ fn see_lost<const N: usize>(member: &mut Member<N>, lease: Lease) {
     };
 }
 
-/// A primary that is closed; what may be in doubt ends at `in_doubt`.
+/// A closed primary; WAL that may be in doubt ends at `in_doubt`.
 pub(super) fn primary(in_doubt: u8, rule: Rule) -> Postgres {
     Postgres::Primary {
         open: false,
@@ -64,7 +64,7 @@ pub(super) fn writes_too<const N: usize>(world: &World<N>, me: usize) -> Option<
     })
 }
 
-/// Who streams from `me` and has the record, as far as `end` says.
+/// The members that stream from `me` and have the record, as far as `end` shows.
 pub(super) fn holders<const N: usize>(world: &World<N>, me: usize, at: Wal, end: fn(&Member<N>) -> Wal) -> Set {
     let streams = |member: &Member<N>| matches!(member.postgres, Postgres::Standby { upstream: Some((from, _)), receiving: true } if usize::from(from) == me);
     let held = world
@@ -75,7 +75,7 @@ pub(super) fn holders<const N: usize>(world: &World<N>, me: usize, at: Wal, end:
     held.fold(0, |set, (other, _)| set | 1 << other)
 }
 
-/// The record after `mine` on the way to `head`.
+/// The next record after `mine` on the path to `head`.
 pub(super) fn following<const N: usize>(world: &World<N>, mine: Wal, head: Wal) -> Option<Wal> {
     if mine == head {
         return None;
@@ -103,7 +103,7 @@ pub(super) fn following<const N: usize>(world: &World<N>, mine: Wal, head: Wal) 
     }
 }
 
-/// What a write of the Lease by `me` has changed.
+/// The notable event of a write of the Lease by `me`.
 pub(super) fn noticed<const N: usize>(world: &World<N>, after: &Lease, me: usize) -> Option<Event> {
     let before = &world.lease;
     if before.loss.is_some() {
@@ -136,8 +136,9 @@ pub(super) fn noticed<const N: usize>(world: &World<N>, after: &Lease, me: usize
     }
 }
 
-/// A WAL receiver flushes when it ends, PostgreSQL all that it finds when it starts; what is left is what a receiver has just written, or
-/// had when PostgreSQL was killed. Where nothing can be lost any more, that is not told apart from what is flushed.
+/// A WAL receiver flushes when it ends, and PostgreSQL flushes all that it finds when it starts. Unflushed is only what
+/// a receiver has just written, or had when PostgreSQL was killed. If no more power can be lost, that is not
+/// distinguished from flushed WAL.
 pub(super) fn flush<const N: usize>(world: &mut World<N>, reboots: u8) {
     for member in &mut world.members {
         let open = matches!(
@@ -149,7 +150,7 @@ pub(super) fn flush<const N: usize>(world: &mut World<N>, reboots: u8) {
     }
 }
 
-/// A WAL receiver ends with its source, and while nothing is heard of it.
+/// A WAL receiver ends with its source, and while the source is not heard.
 pub(super) fn settle<const N: usize>(world: &mut World<N>) {
     for me in 0..N {
         let member = &world.members[me];
@@ -171,7 +172,7 @@ pub(super) fn settle<const N: usize>(world: &mut World<N>) {
     }
 }
 
-/// Numbers that are only compared for equality are renumbered: states that differ in nothing else are one.
+/// Numbers that are only compared for equality are numbered again, so that states that differ only in them are one.
 pub(super) fn canonical<const N: usize>(world: &mut World<N>) {
     let mut used: u64 = 1 << world.lease.version | world.ghost.map_or(0, |ghost| 1 << ghost.version);
     for member in &world.members {

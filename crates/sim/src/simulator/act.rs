@@ -1,27 +1,29 @@
-//! The loop of an agent: something is heard, the machine decides, one action after the other is carried out until it waits.
+//! The loop of an agent: it hears an event, the machine decides, and actions are executed one by one until the machine
+//! waits.
 
 use std::rc::Rc;
 
 use machine::instance::observer::{Event as Seen, NoAnswer, ServerId};
 use machine::instance::{Action, decide, fence};
 use machine::timing::BootTime;
+use machine::units::Millis;
 
 use super::agent::{Agent, action_name};
 use super::distort;
 use super::event::{Answered, Event, Inner, News};
 use super::world::World;
 
-/// The longest sleep, in milliseconds, as in the agent.
-const LONGEST_SLEEP: u64 = 500;
-/// The longest that an answer to a question to PostgreSQL is waited for, in milliseconds, as in the agent.
+/// The longest sleep, as in the agent.
+const LONGEST_SLEEP: Millis = Millis(500);
+/// The longest wait for PostgreSQL's answer to a question, in milliseconds, as in the agent.
 const QUESTION: u64 = 2_000;
-/// Distance between new sessions that show that PostgreSQL takes any, in milliseconds.
-const GREETING: u64 = 5_000;
+/// Interval between new sessions that test whether PostgreSQL accepts any.
+const GREETING: Millis = Millis::seconds(5);
 /// More actions than this without a pause are a defect.
 const MOST_ACTIONS: usize = 32;
 
 impl World {
-    /// A container starts: a new run, which knows nothing.
+    /// A container starts, with a new run of the agent that knows nothing.
     pub fn boot(&mut self, node: usize) {
         let place = &mut self.nodes[node];
         if !place.on || place.agent.is_some() || !place.sandbox.runs() {
@@ -58,7 +60,7 @@ impl World {
         }
     }
 
-    /// Time to decide again.
+    /// The time of the next decision has come.
     pub fn wake(&mut self, node: usize, generation: u64) {
         if self.nodes[node]
             .agent
@@ -69,7 +71,7 @@ impl World {
         }
     }
 
-    /// Something is heard; then it decides.
+    /// The agent hears an event, and decides.
     pub fn news(&mut self, node: usize, news: News) {
         self.learn(node, news);
         if self.nodes[node].agent.is_some() {
@@ -136,7 +138,7 @@ impl World {
         self.queue.push(when, Event::Wake { node, run, generation });
     }
 
-    /// Whoever stood still knows it when it goes on.
+    /// An agent that was stalled notices it when it continues.
     fn look_at_clock(&mut self, node: usize) {
         let now = self.boot_time(node);
         let Some(agent) = self.nodes[node].agent.as_mut() else {
@@ -144,7 +146,7 @@ impl World {
         };
         let before = agent.decided.replace(now);
         if before.is_some_and(|before| agent.observer.goes_on(before, now)) {
-            self.coverage.reach("stood still");
+            self.coverage.reach("was stalled");
         }
     }
 
@@ -161,7 +163,7 @@ impl World {
         }
     }
 
-    /// The dead-man's deadline: if it has not been moved, everything is killed. Whether the agent lives does not matter.
+    /// The dead-man's deadline: if it was not moved, all processes are killed, whether or not the agent lives.
     pub fn dead_man(&mut self, node: usize, run: u32, at: BootTime) {
         let place = &self.nodes[node];
         let same = place.agent.as_ref().is_some_and(|agent| agent.run == run);
@@ -172,7 +174,7 @@ impl World {
         }
     }
 
-    /// What is known by looking: what has outlived its postmaster, and the volume when it changed.
+    /// Observes what needs no event: processes that outlived their postmaster, and the volume after a change.
     fn look(&mut self, node: usize) {
         let Some(agent) = self.nodes[node].agent.as_mut() else {
             return;
@@ -190,7 +192,7 @@ impl World {
         }
     }
 
-    /// Requests for promises are answered when the answer is final, or after a moment.
+    /// Answers requests for promises when the answer is final, or after a moment.
     fn answer_held(&mut self, node: usize) -> Option<BootTime> {
         let now = self.boot_time(node);
         let agent = self.nodes[node].agent.as_mut()?;
@@ -203,7 +205,7 @@ impl World {
         until
     }
 
-    /// How often PostgreSQL is asked, and whether the canary writes.
+    /// Updates how often PostgreSQL is asked, and whether the canary writes.
     fn publish(&mut self, node: usize) {
         let now = self.boot_time(node);
         let Some(agent) = self.nodes[node].agent.as_mut() else {
@@ -224,7 +226,7 @@ impl World {
         }
     }
 
-    /// PostgreSQL is asked how it is.
+    /// Asks PostgreSQL for its state.
     pub fn poll(&mut self, node: usize, generation: u64) {
         let asked = self.boot_time(node);
         let status = self.status(node).map(Box::new);
@@ -247,10 +249,10 @@ impl World {
         }
         let answer = status.ok_or(NoAnswer::Unable);
         self.tell(2, node, News::Seen(Seen::Status { server, asked, answer }));
-        self.after(polling.pause, Event::Poll { node, run, generation });
+        self.after(polling.pause.0, Event::Poll { node, run, generation });
     }
 
-    /// A PostgreSQL that stood still goes on, and answers a question if that is still waited for.
+    /// A stalled PostgreSQL continues, and answers a question if the agent still waits for it.
     pub fn answer_question(&mut self, node: usize, asked: BootTime) {
         let answer = self.status(node).map(Box::new).ok_or(NoAnswer::Unable);
         if let Some(server) = self.question_ends(node, asked) {
@@ -258,12 +260,12 @@ impl World {
         }
     }
 
-    /// The question of that time is over, and the next one follows. `None`: nobody waits for it.
+    /// The question of that time ends, and the next one is scheduled. `None`: the agent no longer waits for it.
     pub fn question_ends(&mut self, node: usize, asked: BootTime) -> Option<ServerId> {
         let agent = self.nodes[node].agent.as_mut()?;
         let (_, generation) = agent.question.take_if(|(waits, _)| *waits == asked)?;
         let (run, polling) = (agent.run, agent.polled?);
-        self.after(polling.pause, Event::Poll { node, run, generation });
+        self.after(polling.pause.0, Event::Poll { node, run, generation });
         polling.server
     }
 }

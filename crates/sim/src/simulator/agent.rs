@@ -1,5 +1,5 @@
-//! One run of an agent. With `act`, `learn` and `calls` it is the agent's own loop (`agent::run`) over this world's events. What it knows is kept by
-//! the shipped observer; every decision is `machine`'s.
+//! One run of an agent. Together with `act`, `learn` and `calls` it is the agent's own loop (`agent::run`) over the
+//! events of this world. Its knowledge is kept by the shipped observer, and every decision is `machine`'s.
 
 use std::collections::BTreeMap;
 
@@ -19,22 +19,22 @@ pub struct Agent {
     pub memo: Memo,
     /// The newest version of the `ClusteredDatabase`.
     pub spec: u64,
-    /// Until when something may be started for writing.
+    /// Until when PostgreSQL may be started for writing.
     pub deadline: Option<BootTime>,
-    /// A start in flight is to be undone.
+    /// True if a start in flight must be undone.
     pub undo_start: bool,
     pub killing: bool,
     pub look_again: bool,
     pub looking: bool,
     pub calls: BTreeMap<u64, Call>,
-    /// Requests for promises: from which member, which run of it, and in which call.
+    /// Requests for promises: from which member, from which run of it, and in which call.
     pub held: HeldRequests<(usize, u32, u64)>,
     pub wake: u64,
     pub poll: u64,
     pub polled: Option<Polling>,
-    /// A question to a PostgreSQL that stands still: when it was asked, and by which poll.
+    /// A question to a stalled PostgreSQL: when it was asked, and by which poll.
     pub question: Option<(BootTime, u64)>,
-    /// When it decided last.
+    /// When it last decided.
     pub decided: Option<BootTime>,
     pub said: String,
 }
@@ -78,7 +78,7 @@ impl Agent {
         self.observed().lease.record.is()
     }
 
-    /// Takes an event. Settings that prove good are noted, as the agent does.
+    /// Takes an event. Notes settings that prove good, as the agent does.
     pub fn take(&mut self, event: Event, now: BootTime) {
         if self.observer.observe(event, now) != Some(Note::SettingsProved) {
             return;

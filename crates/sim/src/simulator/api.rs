@@ -1,4 +1,5 @@
-//! The API server: the Lease with its versions, the route, what the user and the operator say; watches that lag and break.
+//! The API server: the Lease with its versions, the route, the data of user and operator, and watches that lag and
+//! break.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -11,6 +12,7 @@ use machine::lease_object::LeaseContent;
 use machine::protocol::{Epoch, HolderRecord, Incarnation, LeaseRecord, MemberId, Release, Timeline};
 use machine::quorum::SyncRule;
 use machine::timing::Timing;
+use machine::units::Millis;
 
 use super::event::{Event, News};
 use super::names::{CLUSTER, LEASE, SETTINGS, SYSTEM_ID, address, claim, key, made_on, member, owner, pod, pod_uid};
@@ -21,46 +23,46 @@ use super::world::World;
 /// The API server.
 #[derive(Clone, Debug)]
 pub struct Api {
-    /// What stands in the Lease, or stood in it before it was lost.
+    /// The content of the Lease, or its last content if it is lost.
     pub lease: Rc<LeaseRecord>,
     pub lost: Option<LostLease>,
     pub version: u64,
     pub spec: Spec,
-    /// What the operator works on, where one runs.
+    /// The objects that the operator works on, if one runs.
     pub objects: Objects,
-    /// Where `-rw` points, and in which epoch that was written.
+    /// Where `-rw` points, and the epoch in which that was written.
     pub route: Option<(usize, u64)>,
-    /// Nobody reaches it.
+    /// How many faults make it unreachable.
     pub down: u8,
-    /// Of a thousand requests so many go wrong.
+    /// Of a thousand requests this many fail.
     pub errors: u64,
 }
 
 /// How the Lease is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// There is none.
+    /// It does not exist.
     Gone,
     /// The operator has made an empty one.
     Empty,
-    /// Somebody has edited it, and nobody understands it.
+    /// A user has edited it so that no agent understands it.
     Scribbled,
 }
 
-/// A Lease that is lost.
+/// A lost Lease.
 #[derive(Clone, Debug)]
 pub struct LostLease {
     pub how: Loss,
     pub uid: String,
     pub version: u64,
-    /// When the operator saw it so first.
+    /// When the operator first saw it in this state.
     pub seen: Option<u64>,
 }
 
 /// The `ClusteredDatabase`: what the user wants, and what the operator has written.
 #[derive(Clone, Debug)]
 pub struct Spec {
-    /// How often it has changed.
+    /// Counts its changes.
     pub version: u64,
     pub members: usize,
     pub timing: Timing,
@@ -69,11 +71,11 @@ pub struct Spec {
     pub preferred: Option<usize>,
     pub primary: Option<usize>,
     pub fenced: BTreeSet<usize>,
-    /// The epoch in which the user accepts a loss.
+    /// `status.intent.acceptLoss`: the epoch in which the user accepts a loss.
     pub accepted_loss: Option<u64>,
     /// `status.epoch`.
     pub epoch: u64,
-    /// The claims that pods are published with.
+    /// The published claim of each pod.
     pub claims: Vec<Option<String>>,
     /// The members for which a certificate was signed.
     pub certified: Vec<Option<String>>,
@@ -84,12 +86,13 @@ pub struct Spec {
     pub stop: bool,
 }
 
-/// The pause before a watch that is broken is tried again first, and the longest, in milliseconds; chance adds up to as much again.
+/// The shortest and the longest pause before a broken watch is tried again, in milliseconds. A random time of up to the
+/// same length is added.
 const WATCH: u64 = 800;
 const LONGEST_WATCH: u64 = 30_000;
-/// How long the operator needs to see something, in milliseconds.
+/// How long the operator takes to notice a change, in milliseconds.
 const OPERATOR: u64 = 1_000;
-/// So long the user waits for a lost Lease to be healed, in milliseconds, before saying that it is to be made again.
+/// How long the user waits until a lost Lease heals before ordering that it is made again, in milliseconds.
 const USER: u64 = 30_000;
 
 impl Api {
@@ -126,6 +129,7 @@ impl Api {
             history: Vec::new(),
             members: BTreeMap::new(),
             positions: BTreeMap::new(),
+            archive: None,
         };
         Self {
             lease: Rc::new(lease),
@@ -158,7 +162,7 @@ impl Api {
         }
     }
 
-    /// What a reading of the Lease tells.
+    /// The news of a reading of the Lease.
     pub fn lease_news(&self) -> News {
         match &self.lost {
             Some(lost) => News::LostLease(lost.clone()),
@@ -166,7 +170,7 @@ impl Api {
         }
     }
 
-    /// A write of this content replaces what is there.
+    /// True if a write of this content replaces the present object.
     fn takes(&self, content: &LeaseContent) -> bool {
         match &self.lost {
             None => content.version == self.lease.version,
@@ -175,7 +179,7 @@ impl Api {
         }
     }
 
-    /// The version of the next change of anything.
+    /// The version of the next change of any object.
     pub fn next(&mut self) -> u64 {
         self.version += 1;
         self.version
@@ -193,7 +197,7 @@ impl Spec {
         })
     }
 
-    /// As an agent reads it.
+    /// The resource as an agent reads it.
     pub fn view(&self, node: usize) -> ClusterView {
         ClusterView {
             uid: CLUSTER.to_owned(),
@@ -211,7 +215,7 @@ impl Spec {
             grant: None,
             restart: self.restart.clone(),
             stop: self.stop,
-            durability: self.durability,
+            durability: Some(self.durability),
             strict_reads: false,
             preferred: self.preferred.map(pod),
             primary: self.primary.map(pod),
@@ -219,12 +223,15 @@ impl Spec {
             accepted_loss: self.accepted_loss.map(Epoch),
             fenced: self.fenced.iter().copied().map(pod).collect(),
             discard: None,
+            archives: false,
+            backup: None,
+            recovers: false,
         }
     }
 }
 
 impl World {
-    /// A write of the Lease arrives: a compare-and-swap. `answer`: its sender is told.
+    /// A write of the Lease arrives: a compare-and-swap. `answer`: its sender gets the answer.
     pub fn lease_arrives(&mut self, node: usize, run: u32, call: u64, content: &LeaseContent, answer: bool) {
         let overwrites = self.overwrites_lease();
         let outcome = if self.api.takes(content) || overwrites {
@@ -247,10 +254,10 @@ impl World {
         }
     }
 
-    /// A reading of the Lease arrives: what is there now is on its way.
+    /// A reading of the Lease arrives, and the present object is sent back.
     pub fn lease_is_read(&mut self, node: usize, run: u32, call: u64) {
         let still = self.nodes[node].agent.as_ref().is_some_and(|agent| agent.run == run);
-        // That it is lost is told by the watch alone.
+        // Only the watch reports that the Lease is lost.
         if still && self.api.down == 0 && self.net.hears_api(node) && self.api.lost.is_none() {
             let record = Rc::clone(&self.api.lease);
             let delay = 1 + self.random.api.below(6);
@@ -258,7 +265,7 @@ impl World {
         }
     }
 
-    /// Somebody deletes the Lease, or edits it; or the operator makes an empty one.
+    /// A user deletes the Lease or edits it, or the operator makes an empty one.
     pub fn lose_lease(&mut self, how: Loss) {
         let version = self.api.next();
         let uid = match (how, &self.api.lost) {
@@ -278,7 +285,7 @@ impl World {
         }
     }
 
-    /// The operator makes an empty Lease in the place of one that is gone. If that does not heal it, the user says that it is to be made
+    /// The operator replaces a deleted Lease by an empty one. If that does not heal it, the user orders that it is made
     /// again.
     fn mend_lease(&mut self, how: Loss) {
         let now = self.now;
@@ -291,7 +298,7 @@ impl World {
         }
     }
 
-    /// The operator makes the Lease again from its status, as the user asks it to.
+    /// The operator makes the Lease again from its status, as the user ordered.
     pub fn recreate_lease(&mut self) {
         self.api.lost = None;
         let lost = Rc::clone(&self.api.lease);
@@ -308,7 +315,7 @@ impl World {
             uid: format!("{LEASE}-{version}"),
             holder: None,
             renewal: None,
-            duration: 0,
+            duration: Millis::ZERO,
             epoch: Epoch(lost.epoch.0 + 1),
             release: Some(Release {
                 member: last,
@@ -340,7 +347,7 @@ impl World {
         self.show(Kind::Lease);
     }
 
-    /// News for one member, in order, late, or never: then its watch is begun again some time later.
+    /// Sends news to one member: in order, late, or never. If they are lost, its watch is restarted some time later.
     fn watch(&mut self, node: usize, news: News) {
         if self.nodes[node].watch_broken || self.nodes[node].watch_dead > 0 {
             return;
@@ -355,8 +362,8 @@ impl World {
         self.tell(at - self.now, node, news);
     }
 
-    /// A broken watch is tried again after ever longer pauses; one that did not begin yet, after the same one. (Each new beginning is
-    /// no error to the agent's client, and resets them.)
+    /// A broken watch is tried again after growing pauses; one that has not begun yet, after a constant one. (To the
+    /// agent's client each new beginning is a success, which resets the pauses.)
     pub fn relist_later(&mut self, node: usize) {
         let tries = &mut self.nodes[node].watch_tries;
         let pause = (WATCH << tries.unwrap_or(0).min(8)).min(LONGEST_WATCH);
@@ -365,7 +372,7 @@ impl World {
         self.relist_after(node, pause);
     }
 
-    /// A watch is begun again after so long.
+    /// Restarts a watch after this pause.
     pub fn relist_after(&mut self, node: usize, pause: u64) {
         let place = &mut self.nodes[node];
         place.watch += 1;
@@ -373,7 +380,7 @@ impl World {
         self.after(pause, Event::Relist { node, watch });
     }
 
-    /// A broken watch is begun again, when that is possible.
+    /// Restarts a broken watch, if that is possible.
     pub fn relist(&mut self, node: usize, watch: u32) {
         if watch != self.nodes[node].watch {
             return;
@@ -403,7 +410,7 @@ impl World {
         }
     }
 
-    /// What the operator does here: it notes the epoch, and signs the certificates of members that report.
+    /// The operator's part where none runs: it notes the epoch, and signs the certificates of members that report.
     pub fn operate(&mut self) {
         self.after(OPERATOR, Event::Operator);
         if self.api.down > 0 {
@@ -417,7 +424,7 @@ impl World {
         let mut changed = std::mem::replace(&mut spec.epoch, lease.epoch.0) != lease.epoch.0;
         for report in lease.members.values() {
             let node = owner(&report.member);
-            // As the operator: nothing is signed for a claim that is gone.
+            // As in the operator: nothing is signed for a claim that is gone.
             if spec.claims[node]
                 .as_ref()
                 .is_some_and(|claim| !made_on(&report.member, claim))
@@ -435,7 +442,7 @@ impl World {
         }
     }
 
-    /// The route is written: proxies of the nodes hear of it, each in its time. One of an older epoch changes nothing.
+    /// A write of the route arrives. The proxies of the nodes learn of it one by one. An older epoch changes nothing.
     pub fn route_arrives(&mut self, node: usize, run: u32, epoch: u64) {
         let newer = self
             .api
@@ -447,7 +454,7 @@ impl World {
             for proxy in 0..self.plan.members {
                 let lag = 20 + self.random.api.below(800);
                 let routes = &mut self.nodes[proxy].routes;
-                // In order: what is written later is not heard before.
+                // In order: a later write is not heard before an earlier one.
                 let last = routes.last_key_value().map_or(0, |(at, _)| *at);
                 routes.insert((self.now + lag).max(last), node);
             }
@@ -460,7 +467,9 @@ impl World {
             };
             let result = match newer {
                 None => Ok(Effect::Routed(Some(route))),
-                Some(newer) => Err(Failure::said(format!("-rw was pointed elsewhere in epoch {newer}"))),
+                Some(newer) => Err(Failure::said(format!(
+                    "-rw was pointed to another member in epoch {newer}"
+                ))),
             };
             self.finish_after(4, node, Work::Route, result);
         }
@@ -483,5 +492,6 @@ fn written(content: &LeaseContent, version: u64, now: u64) -> LeaseRecord {
         history: content.history.clone(),
         members: content.members.clone(),
         positions: content.positions.clone(),
+        archive: content.archive.clone(),
     }
 }

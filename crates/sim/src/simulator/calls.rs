@@ -1,4 +1,4 @@
-//! What becomes of an agent's calls: to the API server and to other agents.
+//! The ends of an agent's calls to the API server and to other agents.
 
 use std::rc::Rc;
 
@@ -45,7 +45,7 @@ impl Agent {
         }
     }
 
-    /// What was called has not answered in time.
+    /// A call was not answered in time.
     pub fn late(&mut self, call: u64, now: BootTime) {
         if let Some(Call::Round {
             work, answered, over, ..
@@ -141,16 +141,16 @@ impl Agent {
     }
 }
 
-/// How a round has ended in which somebody answered, or nobody.
+/// The result of a round: whether any member answered.
 fn result(answered: bool) -> Result<Effect, Failure> {
     if answered {
         Ok(Effect::Asked)
     } else {
-        Err(Failure::said("nobody answers"))
+        Err(Failure::said("no member answers"))
     }
 }
 
-/// A report that the holder has not answered as the holder.
+/// A report that was not answered by the holder as the holder.
 fn unheard(message: &str, contacted: Contacted, run: Option<String>) -> Failure {
     Failure {
         message: message.to_owned(),

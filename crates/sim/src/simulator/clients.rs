@@ -1,5 +1,5 @@
-//! Applications: one on each node, with a session that it keeps as long as it can. Each write is its own; what becomes of it is
-//! acknowledged, refused, or unknown.
+//! Applications: one on each node, with a session that it keeps as long as possible. Each write is acknowledged,
+//! refused, or has an unknown outcome.
 
 use super::event::Event;
 use super::postgres::Commit;
@@ -14,19 +14,19 @@ pub struct Client {
     writing: Option<(u64, u64)>,
     /// Writes so far.
     pub writes: u64,
-    /// Of these acknowledged.
+    /// How many of them were acknowledged.
     pub acknowledged: u64,
-    /// Of these without an answer: they may have been done.
+    /// How many of them got no answer: they may have been committed.
     pub unknown: u64,
-    /// Tries that were refused: they were not done.
+    /// Refused tries: they were not committed.
     pub refused: u64,
 }
 
-/// For so long an application waits for an answer, in milliseconds.
+/// How long an application waits for an answer, in milliseconds.
 const PATIENCE: u64 = 5_000;
 
 impl World {
-    /// An application goes on: it waits, connects, or writes.
+    /// The next step of an application: it waits, connects, or writes.
     pub fn client(&mut self, client: usize) {
         let pause = self.plan.pace / 2 + self.random.clients.below(self.plan.pace);
         self.after(pause, Event::Client { client });
@@ -62,7 +62,7 @@ impl World {
         }
     }
 
-    /// Through `-rw`, as the proxy of its node knows it.
+    /// Connects through `-rw`, as the proxy of its node knows it.
     fn connect_client(&self, client: usize) -> Option<(usize, u64)> {
         let (_, node) = self.nodes[client].routes.range(..=self.now).next_back()?;
         let server = self.nodes[*node].postgres.as_ref()?.id;
@@ -82,7 +82,7 @@ impl World {
             })
     }
 
-    /// A commit was acknowledged; the application hears of it, if it still waits and can be reached.
+    /// A commit was acknowledged. The application learns of it if it still waits and can be reached.
     pub fn answer_client(&mut self, node: usize, client: usize, write: u64) {
         let reached = self.net.joined(client, node) && self.nodes[client].on;
         let waits = &mut self.clients[client];

@@ -1,4 +1,5 @@
-//! What was reached: each (rule, action), each fault, and named goals. A simulator in which nothing happens finds nothing.
+//! What was reached: each (rule, action), each fault, and named goals. A simulator in which nothing happens would find
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -9,37 +10,37 @@ use super::pairs::{Decided, Pair};
 use super::plan::Fault;
 use super::world::World;
 
-/// So many timelines in a row that one holder reserves are no failed promotions.
+/// More timelines than this, reserved in a row by one holder, are not explained by failed promotions.
 const SPINS: u32 = 50;
 
 /// Counters.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    /// Decisions of the agents, by the rule that made them, the action, and the fault that began last of those under way.
+    /// Decisions of the agents, by decision rule, action, and the most recent fault that is under way.
     pub decisions: BTreeMap<(&'static str, &'static str, Option<Fault>), u64>,
     /// Decisions of the operator.
     pub operator: BTreeMap<Decided, u64>,
-    /// How many of the runs that were added reached each pair.
+    /// How many of the added runs reached each pair.
     pub seeds: BTreeMap<Pair, u64>,
-    /// Faults that struck.
+    /// Faults that happened.
     pub faults: BTreeMap<Fault, u64>,
     /// Named goals.
     pub reached: BTreeMap<&'static str, u64>,
-    /// Events that happened.
+    /// Events that were processed.
     pub events: u64,
     /// Promotions.
     pub promotions: u64,
-    /// The lease went from one member to another.
+    /// How often the lease moved to another member.
     pub failovers: u64,
     /// Commits that were acknowledged.
     pub acknowledged: u64,
-    /// Promotions that left acknowledged commits behind, where commits wait for nobody or the user has accepted it.
+    /// Promotions that lost acknowledged commits, where commits wait for no standby or the user has accepted it.
     pub losses: u64,
-    /// Milliseconds of the world.
+    /// Simulated time, in milliseconds.
     pub time: u64,
 }
 
-/// What a run of many seeds must reach, beside every kind of fault.
+/// Goals that a run of many seeds must reach, besides every kind of fault.
 pub const GOALS: &[&str] = &[
     "WAL kept aside",
     "acknowledged commits kept aside",
@@ -57,7 +58,7 @@ pub const GOALS: &[&str] = &[
     "handed over",
     "lost as is documented for asynchronous commits",
     "lost as the user accepted",
-    "served again, since the user accepted a loss",
+    "served again after the user accepted a loss",
     "opened",
     "promise written late",
     "promoted the second best",
@@ -67,12 +68,12 @@ pub const GOALS: &[&str] = &[
     "resumed",
     "rewind broken off",
     "rewound",
-    "stood still",
+    "was stalled",
     "tightened",
     "write of an ended run",
 ];
 
-/// Rules of the machine that must have decided.
+/// Decision rules of the instance machine that must have decided.
 pub const RULES: &[&str] = &[
     "fence",
     "give-way",
@@ -108,7 +109,7 @@ pub const RULES: &[&str] = &[
     "wait",
 ];
 
-/// The same where an operator runs: how often at least.
+/// Goals where an operator runs, and how often each must be reached at least.
 pub const OPERATED_GOALS: &[(&str, u64)] = &[
     ("converged", 100),
     ("template changed", 20),
@@ -138,7 +139,7 @@ pub const OPERATED_GOALS: &[(&str, u64)] = &[
     ("operator's write done and not answered", 1),
 ];
 
-/// Rules of the operator that must have decided.
+/// Decision rules of the operator that must have decided.
 pub const OPERATOR_RULES: &[&str] = &[
     "label-roles",
     "record",
@@ -164,11 +165,11 @@ pub const OPERATOR_RULES: &[&str] = &[
 ];
 
 impl Coverage {
-    /// A goal is reached.
+    /// Notes that a goal is reached.
     pub fn reach(&mut self, goal: &'static str) {
         *self.reached.entry(goal).or_default() += 1;
     }
-    /// A rule of the machine has decided.
+    /// Notes a decision of the instance machine.
     pub fn decision(&mut self, rule: &'static str, action: &Action, fault: Option<Fault>) {
         *self.decisions.entry((rule, name(action), fault)).or_default() += 1;
         match (rule, action) {
@@ -177,7 +178,7 @@ impl Coverage {
             _ => {}
         }
     }
-    /// Adds what another run has counted.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Coverage) {
         for pair in other.pairs() {
             *self.seeds.entry(pair).or_default() += 1;
@@ -201,7 +202,7 @@ impl Coverage {
         self.losses += other.losses;
         self.time += other.time;
     }
-    /// What should have been reached, and was not.
+    /// What was not reached and should have been.
     pub fn missing(&self) -> Vec<String> {
         let goals = GOALS.iter().filter(|goal| !self.reached.contains_key(*goal));
         let decided = |rule: &str| self.decisions.keys().any(|(known, ..)| *known == rule);
@@ -214,7 +215,7 @@ impl Coverage {
             .chain(faults.map(|fault| format!("fault {fault:?}")))
             .collect()
     }
-    /// What should have been reached where an operator runs, and was not.
+    /// What was not reached where an operator runs, and should have been.
     pub fn missing_operated(&self) -> Vec<String> {
         let short = |(goal, least): &(&'static str, u64)| {
             let reached = self.reached.get(goal).copied().unwrap_or(0);
@@ -269,7 +270,8 @@ fn name(action: &Action) -> &'static str {
 }
 
 impl World {
-    /// A standby's WAL goes beyond where the holder's timeline began, and what its control file names does not.
+    /// Notes a start of a standby whose WAL goes beyond the fork of the holder's timeline while the location in its
+    /// control file does not.
     pub fn count_start(&mut self, node: usize, follows: Option<usize>) {
         let holder = self.holder().filter(|holder| *holder != node && follows.is_none());
         let theirs = holder.and_then(|holder| self.nodes[holder].volume.data.as_ref());
@@ -283,7 +285,7 @@ impl World {
         }
     }
 
-    /// What a write of the Lease was; `late`: by a run that has ended.
+    /// Notes what a write of the Lease did; `late`: by a run that has ended.
     pub fn count_lease(&mut self, node: usize, before: &LeaseRecord, after: &LeaseRecord, late: bool) {
         let member = |record: &LeaseRecord| record.holder.as_ref().map(|holder| holder.incarnation.member.clone());
         let released = before
@@ -304,7 +306,7 @@ impl World {
                 self.spins += 1;
                 if self.spins > SPINS {
                     self.violate(format!(
-                        "orders-{node} reserves one timeline after the other, {SPINS} of them, and is not promoted"
+                        "orders-{node} reserves {SPINS} timelines one after the other and is not promoted"
                     ));
                 }
                 return;

@@ -1,5 +1,5 @@
-//! Rules that are broken on purpose, by what the machine is shown or by what is done with its decision: the simulator must find
-//! what is lost by each.
+//! Rules that are broken on purpose, by changing what the machine sees or what is done with its decision. The simulator
+//! must find the resulting loss of each.
 
 use std::borrow::Cow;
 
@@ -12,15 +12,15 @@ use machine::timing::BootTime;
 /// One broken rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
-    /// Nobody is fenced, and there is no dead-man.
+    /// No primary is fenced, and there is no dead-man.
     FenceIsSkipped,
-    /// An old promise counts as one of the epoch that was asked for, wherever its member's WAL ends.
+    /// An old promise counts for the requested epoch, wherever its member's WAL ends.
     StalePromiseCounts,
-    /// A setting comes into force without its record.
+    /// A setting comes into force before it is recorded in the Lease.
     RuleIsNotRecorded,
-    /// Who has less may be elected.
+    /// A member with less WAL may be elected.
     AnyPositionWins,
-    /// Where a standby's WAL ends counts as final while it still follows a former primary.
+    /// A standby's WAL end counts as final while it still follows a former primary.
     FollowedEndIsFinal,
     /// A promise leaves the WAL receiver alone.
     PromiseKeepsReceiving,
@@ -30,22 +30,22 @@ pub enum Bug {
     LeaseIsOverwritten,
     /// A timeline is used again.
     TimelineIsUsedTwice,
-    /// Applications are let in before what is in doubt is held by others.
+    /// A primary opens before other members have what is in doubt.
     OpensInDoubt,
-    /// A holder does not hear what others have promised.
+    /// A holder does not learn what others have promised.
     EpochIsNotRaised,
-    /// A rewind keeps no WAL aside, and data that is moved aside is not kept.
+    /// A rewind copies no WAL aside, and data that is moved aside is not quarantined.
     NothingIsKept,
-    /// The operator's writes and deletes expect no version, and it reads nothing again before a delete.
+    /// The operator's writes and deletes have no preconditions, and it reads nothing again before a delete.
     OperatorExpectsNothing,
-    /// An operator that was stopped sends what it had in its hand, whoever leads by now.
+    /// An operator that was stalled still sends its prepared request, even if another one leads now.
     OperatorActsLate,
-    /// The operator takes everybody for serving that it does not wait for: it replaces one member after the other.
+    /// The operator treats each member that it does not wait for as serving, so it replaces one member after the other.
     OperatorTrustsAll,
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Bug; 15] = [
         Bug::FenceIsSkipped,
         Bug::StalePromiseCounts,
@@ -64,13 +64,13 @@ impl Bug {
         Bug::OperatorTrustsAll,
     ];
 
-    /// By its name, as it is written here.
+    /// The bug with this name.
     pub fn named(name: &str) -> Option<Bug> {
         Bug::ALL.into_iter().find(|bug| format!("{bug:?}") == name)
     }
 }
 
-/// What a machine is shown.
+/// What an instance machine sees.
 pub fn shown(bug: Option<Bug>, observed: &Observed, _now: BootTime) -> Cow<'_, Observed> {
     let Some(bug) = bug else { return Cow::Borrowed(observed) };
     let changed = matches!(
@@ -114,12 +114,12 @@ pub fn shown(bug: Option<Bug>, observed: &Observed, _now: BootTime) -> Cow<'_, O
             let (now, configured) = (record.epoch, shown.postgres.configured.as_mut());
             let former = configured.and_then(|configured| configured.upstream.take_if(|followed| followed.epoch < now));
             if former.is_some() {
-                // Neither does it wait for a promise that ends what it receives.
+                // It also does not wait for a promise that ends the stream.
                 (shown.tasks.promise.running, shown.tasks.promise.failures) = (None, 0);
             }
         }
         Bug::RuleIsNotRecorded if primary => {
-            // Whatever is wanted seems to be covered.
+            // Whatever rule is wanted seems to be covered.
             let proven = &observed.postgres.sync.proven.names;
             let names = record.rule.names.difference(proven).cloned().collect();
             record.rule = SyncRule { required: 0, names };
@@ -134,7 +134,7 @@ pub fn shown(bug: Option<Bug>, observed: &Observed, _now: BootTime) -> Cow<'_, O
     Cow::Owned(shown)
 }
 
-/// What the operator's machine is shown.
+/// What the operator's machine sees.
 pub fn seen(bug: Option<Bug>, mut observed: cluster::Observed, revision: &str) -> cluster::Observed {
     if bug != Some(Bug::OperatorTrustsAll) {
         return observed;
@@ -174,7 +174,7 @@ pub fn decided(bug: Option<Bug>, mut decision: Decision) -> Decision {
     decision
 }
 
-/// The timeline to which a standby is promoted whose WAL is of timeline `own`.
+/// The timeline to which a standby whose WAL is of timeline `own` is promoted.
 pub fn reserved(bug: Option<Bug>, reserved: u32, own: u32) -> u32 {
     match bug {
         Some(Bug::TimelineIsUsedTwice) => own + 1,

@@ -1,9 +1,10 @@
-//! What can happen, and the queue of it: by time, and what is of one time in the order in which it was put there.
+//! Events and their queue: ordered by time, and events of the same time in the order of their insertion.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use machine::instance::observer::{self, ServerId};
+use machine::instance::steps::{PromiseStep, PromotionStep, Walk};
 use machine::instance::{Purpose, Upstream, Work};
 use machine::lease_object::LeaseContent;
 use machine::protocol::{
@@ -16,20 +17,20 @@ use super::api::{LostLease, Spec};
 use super::operator::{Kind, Operating, Request};
 use super::wal::End;
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A run of an agent decides again, if it has not meanwhile.
+    /// A run of an agent decides again, unless it has done so meanwhile.
     Wake { node: usize, run: u32, generation: u64 },
     /// An agent hears something.
     News { node: usize, run: u32, news: News },
-    /// Work of an agent goes on.
+    /// The next step of an agent's task.
     Step { node: usize, run: u32, task: Task },
-    /// PostgreSQL is asked how it is.
+    /// PostgreSQL is asked for its state.
     Poll { node: usize, run: u32, generation: u64 },
     /// A deadline of the dead-man.
     DeadMan { node: usize, run: u32, at: BootTime },
-    /// Something in a PostgreSQL.
+    /// Something happens in a PostgreSQL.
     Server { node: usize, server: u64, what: Inner },
     /// A write of the Lease arrives at the API server.
     LeaseWrite {
@@ -43,9 +44,9 @@ pub enum Event {
     LeaseRead { node: usize, run: u32, call: u64 },
     /// A write of the route arrives.
     RouteWrite { node: usize, run: u32, epoch: u64 },
-    /// A watch that was broken is begun again.
+    /// A broken watch is restarted.
     Relist { node: usize, watch: u32 },
-    /// The operator looks.
+    /// The operator reconciles.
     Operator,
     /// A process of an operator does something.
     Operate { operator: usize, run: u32, what: Operating },
@@ -57,44 +58,44 @@ pub enum Event {
         request: Box<Request>,
         answer: bool,
     },
-    /// A broken watch of an operator is begun again.
+    /// A broken watch of an operator is restarted.
     WatchAgain { operator: usize, run: u32, kind: Kind },
     /// An operator's process is started, and leads.
     StartOperator { operator: usize },
-    /// One that does not lead any more ends.
+    /// An operator that no longer leads ends.
     EndOperator { operator: usize },
-    /// A kubelet looks at its pod; `again`: and will in its time.
+    /// A kubelet checks its pod; `again`: and schedules its next check.
     Kubelet { node: usize, again: bool },
-    /// The StatefulSet's controller makes a pod that is missing.
+    /// The StatefulSet's controller makes a missing pod.
     Control,
     /// A container is started.
     Boot { node: usize },
-    /// An application goes on.
+    /// The next step of an application.
     Client { client: usize },
     /// A fault of the plan begins, or ends.
     Fault { index: usize, ends: bool },
     /// Faults are over.
     Calm,
-    /// Is all as it should be?
+    /// Is everything as wanted?
     Check,
 }
 
-/// Something in a PostgreSQL.
+/// Something that happens in a PostgreSQL.
 #[derive(Clone, Debug)]
 pub enum Inner {
-    /// Recovery has ended: it answers.
+    /// Recovery has ended: the server answers.
     Up,
-    /// Its own clock: streams that are silent, connections to be made.
+    /// Its own timer: silent streams, and connections to be made.
     Tick,
-    /// What was written so far is on the disk.
+    /// WAL that was written so far is on the disk.
     Flushed { upto: u64 },
     /// WAL arrives, all up to `upto`.
     Wal { stream: u64, upto: End },
-    /// What was received so far is on the disk.
+    /// WAL that was received so far is on the disk.
     ReceivedFlushed { stream: u64, upto: End },
-    /// A standby tells what it has flushed.
+    /// A standby reports what it has flushed.
     Reply { stream: u64, flushed: u64 },
-    /// Impostors tell that they have flushed all.
+    /// Impostors report that they have flushed everything.
     Impostor,
     /// A standby asks for a stream.
     Connect {
@@ -103,23 +104,23 @@ pub enum Inner {
         has: End,
         member: MemberId,
     },
-    /// A WAL receiver is to be started.
+    /// A WAL receiver should be started.
     Receive,
-    /// It is granted.
+    /// The stream is granted.
     Connected { stream: u64 },
     /// The other end of a stream has ended.
     Closed { stream: u64 },
     /// A WAL sender reads the setting.
     Reload { stream: u64 },
-    /// Whether commits wait at all is as the setting says.
+    /// The checkpointer notices whether commits wait at all.
     Waits,
-    /// A question that was asked while it stood still.
+    /// A question that was asked while it was stalled.
     Asked { asked: BootTime },
-    /// A small write.
+    /// The canary's small write.
     Canary { node_run: u32 },
     /// A checkpoint.
     Checkpoint,
-    /// It looks whether it may end.
+    /// A stopping server checks whether it may end.
     Stopping,
 }
 
@@ -129,12 +130,12 @@ pub enum News {
     Lease(Rc<LeaseRecord>),
     LostLease(LostLease),
     Cluster(Rc<Spec>),
-    /// The outcome of a write of the Lease; `Err`: conflict (with what is there), or nothing that is known.
+    /// The outcome of a write of the Lease; `Err`: a conflict (with the present object), or an unknown outcome.
     Written {
         call: u64,
         outcome: Result<Rc<LeaseRecord>, Option<Rc<LeaseRecord>>>,
     },
-    /// The Lease, as it was when it was read.
+    /// The Lease as it was when it was read.
     Read {
         call: u64,
         record: Rc<LeaseRecord>,
@@ -143,9 +144,9 @@ pub enum News {
     Late {
         call: u64,
     },
-    /// What the observer takes as it is.
+    /// An event that the observer takes unchanged.
     Seen(observer::Event),
-    /// A question to a PostgreSQL that stood still has waited as long as it may.
+    /// A question to a stalled PostgreSQL has reached its time limit.
     Slow {
         server: ServerId,
         asked: BootTime,
@@ -155,18 +156,18 @@ pub enum News {
         from_run: u32,
         call: u64,
         body: Box<Body>,
-        /// With which it is signed.
+        /// The key that it is signed with.
         key: Option<String>,
     },
     Answer {
         call: u64,
         from: usize,
         body: Box<Answered>,
-        /// With which it is signed.
+        /// The key that it is signed with.
         key: Option<String>,
     },
     Look,
-    /// The agent measures what room its volumes have.
+    /// The agent measures the free space of its volumes.
     Room,
 }
 
@@ -184,7 +185,7 @@ pub enum Answered {
     Report(Result<ReportReply, String>),
     Promise(Result<PromiseReply, String>),
     Failsafe(Result<FailsafeReply, String>),
-    /// Nobody listens there.
+    /// No process listens there.
     Refused,
 }
 
@@ -203,7 +204,8 @@ pub enum Call {
         holders_key: Option<String>,
         request: Box<ReportRequest>,
     },
-    /// Rounds of asking: who has not answered yet, and whether anybody has. Who answers after the round is over is heard, too.
+    /// Rounds of requests: which members have not answered yet, and whether any has. A member that answers after the
+    /// round is still heard.
     Round {
         work: Work,
         sent: BootTime,
@@ -213,11 +215,11 @@ pub enum Call {
     },
 }
 
-/// A change of the rule by which commits wait.
+/// A change of the synchronous setting.
 #[derive(Clone, Debug)]
 pub struct Change {
     pub rule: SyncRule,
-    /// A checkpoint makes sure that commits begin to wait.
+    /// True if a checkpoint makes sure that commits begin to wait.
     pub checkpoint: bool,
     pub stage: u8,
     pub begun: u64,
@@ -225,19 +227,19 @@ pub struct Change {
     pub streams: BTreeMap<u64, u64>,
 }
 
-/// Work on one member that takes its time.
+/// A task of a member that takes time.
 #[derive(Clone, Debug)]
 pub enum Task {
     Promise {
         epoch: u64,
-        stage: u8,
+        walk: Walk<PromiseStep>,
         begun: u64,
     },
     Promote {
         timeline: u32,
         rule: SyncRule,
         members: BTreeSet<MemberId>,
-        stage: u8,
+        walk: Walk<PromotionStep>,
         begun: u64,
     },
     StartPrimary {
@@ -338,7 +340,7 @@ impl Event {
             Event::LeaseRead { .. } => 23,
         }
     }
-    /// Which agent's process does it; `None`: somebody else.
+    /// The agent's process that the event belongs to; `None`: it belongs to none.
     pub fn agent(&self) -> Option<(usize, u32)> {
         match self {
             Event::Wake { node, run, .. }

@@ -1,6 +1,7 @@
-//! Carrying out one action of an agent: on the spot, or as work that takes its time. No choice is made here.
+//! Executes one action of an agent, at once or as a task that takes time. No choice is made here.
 
 use machine::instance::observer::{self, Done, Effect, Failure};
+use machine::instance::steps::{self, Walk};
 use machine::instance::{Action, Purpose, Stop, Work, heard};
 use machine::lease_object::LeaseContent;
 use machine::timing::Timing;
@@ -11,12 +12,12 @@ use super::event::{Body, Call, Change, Event, News, Task};
 use super::names::number;
 use super::world::World;
 
-/// The longest that a write of the Lease is waited for, in milliseconds, and a promise of either kind, as in the agent.
+/// Time limit of a write of the Lease and of requests for promises of either kind, in milliseconds, as in the agent.
 const REQUEST: u64 = 2_000;
 const PROMISE: u64 = 2_000;
-/// A round of asking for promises ends without those that have not answered, and they may still answer.
+/// Time limit of a round of requests for promises, in milliseconds. Members that answer later are still heard.
 const ROUND: u64 = 400;
-/// The longest that a report is waited for, in milliseconds.
+/// Time limit of a report, in milliseconds.
 const REPORT: u64 = 1_000;
 
 impl World {
@@ -29,7 +30,7 @@ impl World {
         let waits = agent.observed().postgres.sync.waits();
         agent.observer.begins(&action);
         let task = match action {
-            // A copy of who stands still ends at once here.
+            // A copy of a stalled source ends at once here.
             Action::Wait | Action::CancelCopy | Action::Exit | Action::GiveUp { .. } => return,
             Action::Stop(stop) => return self.stop(node, stop),
             Action::EndSenders { keep } => return self.end_senders(node, &keep),
@@ -71,7 +72,7 @@ impl World {
             }
             Action::Promise { epoch } => Task::Promise {
                 epoch: epoch.0,
-                stage: 0,
+                walk: Walk::new(steps::PROMISE),
                 begun,
             },
             Action::Promote {
@@ -87,7 +88,7 @@ impl World {
                     timeline,
                     rule,
                     members,
-                    stage: 0,
+                    walk: Walk::new(steps::PROMOTION),
                     begun,
                 }
             }
@@ -111,7 +112,7 @@ impl World {
             Action::Route { epoch, .. } => Task::Route { epoch: epoch.0 },
             Action::Admit { member } => Task::Admit { member },
             Action::DropSlots { keep } => Task::DropSlots { keep },
-            // No volume here is without data and without a database that it could copy.
+            // No volume here is empty without a database that it could copy.
             Action::Initdb { .. } => return self.finish(node, Work::Initdb, Err(Failure::said("there is a database"))),
             Action::DiscardKept { .. } => {
                 return self.finish(node, Work::DiscardKept, Err(Failure::said("nothing is kept")));
@@ -164,8 +165,8 @@ impl World {
         };
         agent.calls.insert(call, Call::Lease { sent, purpose, timing });
         let run = agent.run;
-        self.tell(REQUEST.min(timing.renew), node, News::Late { call });
-        // It may be lost, refused, done and not answered, or late.
+        self.tell(REQUEST.min(timing.renew.0), node, News::Late { call });
+        // The request may be lost, refused, executed without an answer, or late.
         let fault = self
             .random
             .api
@@ -268,7 +269,7 @@ impl World {
         }
     }
 
-    /// Work has ended: the agent notes it, and decides.
+    /// A task has ended: the agent notes it, and decides.
     pub fn finish(&mut self, node: usize, work: Work, result: Result<Effect, Failure>) {
         self.finish_after(0, node, work, result);
     }
@@ -279,7 +280,7 @@ impl World {
         self.tell(delay, node, News::Seen(observer::Event::Done(done)));
     }
 
-    /// Work that may have written down a promise has failed: what stands on the volume now is told with it.
+    /// A task has failed that may have written a promise: its failure carries the promise that is on the volume now.
     pub fn telling_promise(&self, node: usize, message: impl Into<String>) -> Failure {
         Failure {
             message: message.into(),
@@ -287,12 +288,12 @@ impl World {
         }
     }
 
-    /// The mutant that does not compare the Lease's versions.
+    /// True with the mutant that does not compare versions of the Lease.
     pub fn overwrites_lease(&self) -> bool {
         self.plan.bug == Some(Bug::LeaseIsOverwritten)
     }
 
-    /// What is started now may still be started.
+    /// True if a start that is in progress may still happen.
     pub fn may_start(&self, node: usize, writing: bool) -> bool {
         let now = self.boot_time(node);
         self.nodes[node].agent.as_ref().is_some_and(|agent| {
@@ -300,7 +301,7 @@ impl World {
         })
     }
 
-    /// The agent ends by itself, and with it its container.
+    /// The agent ends by itself, and its container with it.
     pub fn end_container(&mut self, node: usize) {
         self.note(Some(node), || "the container ends".to_owned());
         self.kill_container(node);
@@ -311,7 +312,7 @@ impl World {
         }
     }
 
-    /// Everything in the container is gone.
+    /// All processes of the container are gone.
     pub fn kill_container(&mut self, node: usize) {
         self.end_server(node, super::postgres::Ends::Killed);
         let forgets = self.plan.bug == Some(Bug::PromiseIsForgotten);

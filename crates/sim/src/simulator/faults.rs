@@ -1,4 +1,4 @@
-//! Faults, and their end.
+//! Faults: their begin and their end.
 
 use machine::instance::observer::Event as Seen;
 
@@ -11,13 +11,13 @@ use super::plan::{Fault, Target, durability};
 use super::postgres::Ends;
 use super::world::World;
 
-/// So much later news come where watches lag, in milliseconds.
+/// Additional delay of news while watches lag, in milliseconds.
 const LAG: u64 = 4_000;
 
-/// So long after its volume has become full, or is not any more, an agent has measured that, in milliseconds.
+/// How long after its volume became full, or has room again, an agent measures that, in milliseconds.
 const MEASURED: u64 = 500;
 
-/// So late the dead-man of a pod that was frozen gets its turn, in milliseconds.
+/// How late the dead-man of a frozen pod is scheduled after the pod continues, in milliseconds.
 const SCHEDULED: u64 = 20;
 
 impl World {
@@ -133,14 +133,14 @@ impl World {
         self.spec_changed();
     }
 
-    /// Power off: what was not flushed is gone; or on again.
+    /// Power off, which loses what was not flushed; or power on.
     fn power(&mut self, node: usize, on: bool) {
         if on {
             self.nodes[node].on = true;
             let delay = self.random.work.between(500, 3_000);
             return self.after(delay, Event::Boot { node });
         }
-        // First: nobody is told of it.
+        // First, so that no process is told of it.
         self.nodes[node].on = false;
         self.end_server(node, Ends::PowerLost);
         self.kill_container(node);
@@ -159,7 +159,7 @@ impl World {
         self.after(delay, Event::Boot { node });
     }
 
-    /// Another volume takes the place of this member's; returns its number.
+    /// Replaces this member's volume by an empty one; returns its number.
     pub fn empty_volume(&mut self, node: usize) -> u32 {
         self.kill_container(node);
         let volume = &mut self.nodes[node].volume;
@@ -187,7 +187,7 @@ impl World {
         if place.postgres_frozen == 0 {
             let is_tick = |event: &Event| matches!(event, Event::Server { what: Inner::Tick, .. });
             let (ticks, rest): (Vec<_>, _) = std::mem::take(&mut place.postgres_waits).into_iter().partition(is_tick);
-            // What has arrived is read before anybody is taken for silent.
+            // What has arrived is read before a peer counts as silent.
             for event in rest.into_iter().chain(ticks) {
                 self.after(0, event);
             }
@@ -202,7 +202,7 @@ impl World {
             count(&mut place.postgres_frozen, true);
             return;
         }
-        // The scheduler lets the others run first.
+        // The scheduler runs other processes first.
         for event in std::mem::take(&mut place.pod_waits) {
             self.after(SCHEDULED, event);
         }
@@ -210,7 +210,7 @@ impl World {
         self.thaw_postgres(node);
     }
 
-    /// Faults are over: all is healed, but a member that is gone for good.
+    /// Faults are over: everything heals, except a member that is gone for good.
     pub fn calm(&mut self) {
         self.calm_since = Some(self.now);
         self.before_calm = self.checks.acknowledged;

@@ -1,4 +1,4 @@
-//! A role that may replicate, and calls itself like a member: PostgreSQL counts it.
+//! A role that may replicate and uses a member's name: PostgreSQL counts it.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use super::event::Inner;
 use super::postgres::Impostor;
 use super::world::World;
 
-/// How often an impostor says what it has flushed, in milliseconds.
+/// How often an impostor reports what it has flushed, in milliseconds.
 const REPORTS: u64 = 100;
-/// An impostor that lives so long though its agent works is one that nobody ends, in milliseconds. The agent looks each second.
+/// How long an impostor may live while its agent works, in milliseconds. The agent checks each second.
 const LIVES: u64 = 3_000;
 
 impl World {
-    /// It connects, unless it is there, to a primary that lets applications in.
+    /// It connects, unless it is connected, to a primary that is open.
     pub fn impersonate(&mut self, node: usize) {
         let Some(name) = self.impersonates.filter(|name| *name != node) else {
             return;
@@ -34,7 +34,7 @@ impl World {
         self.server_after(REPORTS, node, Inner::Impostor);
     }
 
-    /// It says that it has flushed all that there is.
+    /// It reports that it has flushed everything.
     pub fn impostor_reports(&mut self, node: usize) {
         let place = &self.nodes[node];
         let works = place.agent.is_some() && place.agent_frozen == 0 && place.disk.hung == 0 && !place.pod_frozen;
@@ -55,8 +55,8 @@ impl World {
         }
     }
 
-    /// PostgreSQL counts an impostor among the standbys: a commit that waits for one more of them is acknowledged. The check of lost
-    /// commits leaves these out: docs/design.md says for how long that can happen.
+    /// PostgreSQL counts an impostor among the standbys, so it acknowledges a commit that waits for one more of them.
+    /// The check of lost commits ignores such commits: docs/design.md says for how long that can happen.
     fn let_go(&mut self, node: usize) {
         let place = &mut self.nodes[node];
         let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_ref()) else {
@@ -87,7 +87,7 @@ impl World {
         }
     }
 
-    /// The agent ends them.
+    /// The agent ends impostors.
     pub fn end_impostors(&mut self, node: usize, ended: &BTreeSet<machine::instance::Impostor>) {
         let Some(server) = self.server(node) else { return };
         let before = server.impostors.len();

@@ -1,4 +1,4 @@
-//! How what an agent hears comes to its observer.
+//! How events reach an agent's observer.
 
 use machine::instance::observer::{Event, NoAnswer, SeenLease};
 use machine::instance::{LeaseVersion, Reading};
@@ -12,7 +12,7 @@ use super::names::CLUSTER;
 use super::world::World;
 
 impl World {
-    /// An agent takes in what it hears.
+    /// An agent takes what it hears.
     pub fn learn(&mut self, node: usize, news: News) {
         let now = self.boot_time(node);
         let full = self.nodes[node].disk.full > 0;
@@ -34,7 +34,7 @@ impl World {
             }
             News::Lease(record) => agent.take(Event::Lease(Reading::Is(seen(&record))), now),
             News::LostLease(lost) => agent.take(Event::Lease(lost_lease(&lost)), now),
-            // What a watch begins with may come later than what it tells then.
+            // The initial list of a watch may arrive later than its news.
             News::Cluster(spec) if spec.version < agent.spec => {}
             News::Cluster(spec) => {
                 agent.spec = spec.version;
@@ -64,7 +64,7 @@ impl World {
 }
 
 impl Agent {
-    /// Another member asks. `None`: the answer comes once the machine has decided about it.
+    /// Another member sends a request. `None`: the answer comes once the machine has decided about it.
     fn asked(
         &mut self,
         from: (usize, u32, u64),
@@ -105,7 +105,7 @@ fn place(uid: &str, version: String) -> LeaseVersion {
     }
 }
 
-/// The Lease is gone, or there is one that says nothing that can be understood.
+/// The Lease is gone, or its content cannot be understood.
 fn lost_lease(lost: &LostLease) -> Reading<Box<SeenLease>> {
     let place = place(&lost.uid, lost.version.to_string());
     let record = match lost.how {

@@ -1,4 +1,5 @@
-//! When faults are over, the database serves again within a bound, and all follow; or it is said why it rightly does not.
+//! After the last fault the database must serve again within a bound, and all members must follow; or a valid reason is
+//! given why not.
 
 use machine::instance::Mode;
 use machine::protocol::ASYNC_LOSS;
@@ -9,23 +10,23 @@ use super::node::Data;
 use super::wal::End;
 use super::world::World;
 
-/// So long after the last fault it must serve, and all must follow, in milliseconds: leases run out, a rewind that fails six times
-/// is given up for a copy, a holder that gave way keeps its lease for two minutes.
+/// How long after the last fault it must serve and all must follow, in milliseconds. In this time leases run out, a
+/// rewind that fails six times is replaced by a copy, and a holder that stepped down keeps its lease for two minutes.
 const BOUND: u64 = 300_000;
-/// The same where an operator runs: a switchover that comes to nothing is tried again after one, two, four minutes.
+/// The same where an operator runs: a switchover without success is tried again after one, two and four minutes.
 const BOUND_OPERATED: u64 = 900_000;
-/// Distance between looks.
+/// Interval between checks, in milliseconds.
 const EVERY: u64 = 500;
 
-/// Why a database rightly does not serve.
+/// A valid reason not to serve.
 struct Excuse {
     why: String,
-    /// It would if the user accepted a loss.
+    /// True if it would serve after the user accepted a loss.
     for_the_user: bool,
 }
 
 impl World {
-    /// Looks whether all is as it should be.
+    /// Checks whether everything is as wanted.
     pub fn check_liveness(&mut self) {
         let since = self.calm_since.unwrap_or(self.now);
         let bound = if self.plan.whole { BOUND_OPERATED } else { BOUND };
@@ -34,7 +35,7 @@ impl World {
             self.over = true;
             self.coverage.reach("converged");
             if self.accepts_in_the_end {
-                self.coverage.reach("served again, since the user accepted a loss");
+                self.coverage.reach("served again after the user accepted a loss");
             }
             self.count_edits();
             return self.check_nothing_is_lost(primary);
@@ -89,7 +90,7 @@ impl World {
                 .any(|sender| sender.to == node && sender.streaming)
         };
         let all = (0..self.api.spec.members).all(|node| node == primary || !self.nodes[node].on || streams(node));
-        // A standby's slots would keep WAL and dead rows for ever.
+        // Slots of a standby would keep WAL and dead rows for ever.
         let keeps = |node: usize| {
             let data = self.nodes[node].volume.data.as_ref();
             self.nodes[node].postgres.is_some() && data.is_some_and(|data| !data.slots.is_empty())
@@ -99,7 +100,7 @@ impl World {
         (open && all && idle && commits).then_some(primary)
     }
 
-    /// Fewer members live than commits are to wait for: that they wait is what was asked for.
+    /// True if fewer members live than commits should wait for: then it is right that commits wait.
     fn commits_wait(&self, primary: usize) -> bool {
         let Some(server) = &self.nodes[primary].postgres else {
             return false;
@@ -112,14 +113,14 @@ impl World {
         server.rule.required > live && self.nodes.iter().any(|node| !node.on)
     }
 
-    /// Why it rightly does not serve.
+    /// A valid reason why it does not serve.
     fn excuse(&self) -> Option<Excuse> {
         let excuse = |why: &str, for_the_user: bool| {
             let why = why.to_owned();
             Some(Excuse { why, for_the_user })
         };
         let record = &self.api.lease;
-        // Data that is not consistent yet, or half rewound, answers nobody.
+        // Inconsistent or half-rewound data answers no questions.
         let sound = |node: usize| {
             let volume = &self.nodes[node].volume;
             !volume.rewinding && volume.data.as_ref().is_some_and(|data| data.consistent.is_none())
@@ -129,7 +130,7 @@ impl World {
             return excuse("no member that lives has data that is consistent", false);
         }
         if record.is_made_again() {
-            return excuse("the Lease was made again, and who held it last does not answer", true);
+            return excuse("the Lease was made again, and its last holder does not answer", true);
         }
         let last = record.holder.as_ref().map(|holder| &holder.incarnation.member);
         let last = last.or(record.release.as_ref().map(|release| &release.member));
@@ -160,7 +161,7 @@ impl World {
                 far || place.postgres.is_none() && data.is_some_and(other)
             };
             let alone = (0..self.plan.members).filter(live).all(waits);
-            let why = "the primary is lost, commits waited for nobody, and who lives lacks what it wrote: only the user can accept that";
+            let why = "the primary is lost, commits waited for no standby, and the living members lack WAL that it wrote: only the user can accept that";
             return excuse(why, true).filter(|_| alone);
         }
         let needed = record.rule.promises_needed();
@@ -170,7 +171,7 @@ impl World {
         excuse(&why, true).filter(|_| answer < needed)
     }
 
-    /// All that was acknowledged is in the history of who serves in the end.
+    /// Every acknowledged commit must be in the history of the primary that serves in the end.
     fn check_nothing_is_lost(&mut self, primary: usize) {
         let Some(end) = self.nodes[primary].postgres.as_ref().map(|server| server.end) else {
             return;

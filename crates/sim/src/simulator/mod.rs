@@ -1,6 +1,7 @@
-//! A simulator: whole databases in virtual time, with the real instance machine in each member, under faults that a seed chooses.
+//! A simulator: whole databases in virtual time, with the real instance machine in each member, under faults that a
+//! seed chooses.
 //!
-//! Everything about a run comes from its seed: the same seed gives the same run, bit for bit. See docs/simulator.md.
+//! A run depends only on its seed: the same seed gives the same run, bit for bit. See docs/simulator.md.
 
 mod act;
 mod agent;

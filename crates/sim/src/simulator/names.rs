@@ -1,4 +1,4 @@
-//! Names of members, and numbers of them.
+//! Names of members, and their numbers.
 
 use machine::protocol::MemberId;
 
@@ -34,13 +34,13 @@ pub fn member(node: usize, volume: u32) -> MemberId {
 pub fn key(member: &MemberId) -> String {
     format!("key of {member}")
 }
-/// The member was made on this claim.
+/// True if the member was made on this claim.
 pub fn made_on(member: &MemberId, claim: &str) -> bool {
     let here = MemberId::new(owner(member) as u32, claim, 0);
     let place = |member: &MemberId| member.as_str().rsplit_once('_').map(|(place, _)| place.to_owned());
     place(member) == place(&here)
 }
-/// Whose it is.
+/// The number of the member's pod.
 pub fn owner(member: &MemberId) -> usize {
     member
         .as_str()

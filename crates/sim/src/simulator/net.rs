@@ -1,16 +1,16 @@
-//! The network: who hears whom, and how late.
+//! The network: which messages arrive, and how late.
 
 use super::random::Random;
 use super::world::World;
 
-/// Cuts are counted: several faults may cut the same way.
+/// Cuts are counted, because several faults may cut the same direction.
 #[derive(Clone, Debug)]
 pub struct Net {
     /// From each member to each.
     cut: Vec<Vec<u8>>,
     to_api: Vec<u8>,
     from_api: Vec<u8>,
-    /// Milliseconds in addition, and lost messages of a thousand.
+    /// Additional delay in milliseconds, and lost messages per thousand.
     pub slow: u64,
     pub loss: u64,
 }
@@ -35,7 +35,7 @@ impl Net {
     pub fn hears(&self, from: usize, to: usize) -> bool {
         from == to || self.cut[from][to] == 0
     }
-    /// Both ways.
+    /// True if messages pass both ways.
     pub fn joined(&self, one: usize, other: usize) -> bool {
         self.hears(one, other) && self.hears(other, one)
     }

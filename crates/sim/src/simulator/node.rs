@@ -14,19 +14,19 @@ use super::wal::End;
 /// A kernel's clock. Its rate is fixed for a run, within the stated skew of 5 % between any two.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    /// What it showed when the world began, in milliseconds.
+    /// Its time when the world began, in milliseconds.
     pub base: u64,
-    /// How much faster it runs than the world's, in millionths.
+    /// How much faster it runs than the world's clock, in millionths.
     pub fast: i64,
 }
 
 impl Clock {
-    /// What it shows at a time of the world.
+    /// Its time at a time of the world.
     pub fn at(&self, now: u64) -> BootTime {
         let drift = i128::from(now) * i128::from(self.fast) / 1_000_000;
         BootTime((i128::from(self.base + now) + drift) as u64)
     }
-    /// When it shows `boot` first.
+    /// When it first shows `boot`.
     pub fn when(&self, boot: BootTime) -> u64 {
         let elapsed = boot.0.saturating_sub(self.base);
         let scale = (1_000_000 + self.fast) as u128;
@@ -38,10 +38,10 @@ impl Clock {
     }
 }
 
-/// What is on a volume, beside and in PGDATA.
+/// The content of a volume, beside and in PGDATA.
 #[derive(Clone, Debug)]
 pub struct Volume {
-    /// Counts lost volumes: each has a claim of its own.
+    /// Counts lost volumes: each new one has a claim of its own.
     pub number: u32,
     pub member: Option<MemberId>,
     /// The claim that its member was made for.
@@ -53,13 +53,13 @@ pub struct Volume {
     /// The key file that the WAL receiver reads.
     pub credential: bool,
     pub rewinding: bool,
-    /// The data was a primary's before it was started as a standby.
+    /// True if the data was a primary's before it was started as a standby.
     pub was_primary: bool,
-    /// What was kept aside.
+    /// Quarantined data and copies of WAL.
     pub aside: Vec<Aside>,
 }
 
-/// Data that was moved aside and kept, or WAL of which a rewind left nothing else.
+/// Quarantined data, or WAL that was copied aside before a rewind.
 #[derive(Clone, Copy, Debug)]
 pub struct Aside {
     /// It has the WAL from here on.
@@ -70,9 +70,9 @@ pub struct Aside {
 /// PGDATA.
 #[derive(Clone, Debug)]
 pub struct Data {
-    /// End of the WAL that survives whatever happens.
+    /// End of the flushed WAL, which survives every fault.
     pub end: End,
-    /// The last checkpoint's redo point.
+    /// The redo location of the last checkpoint.
     pub redo: u64,
     /// A standby's data is not consistent before its WAL reaches this.
     pub consistent: Option<End>,
@@ -85,11 +85,11 @@ pub struct Data {
 /// A disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Disk {
-    /// Nothing is flushed.
+    /// How many faults keep it from flushing.
     pub hung: u8,
-    /// No more WAL can be written; a standby starts all the same.
+    /// How many faults keep WAL from being written; a standby starts nevertheless.
     pub full: u8,
-    /// Milliseconds that a flush takes in addition.
+    /// Additional time of a flush, in milliseconds.
     pub slow: u64,
 }
 
@@ -102,38 +102,38 @@ pub struct Node {
     pub late_promise: Option<u64>,
     pub postgres: Option<Server>,
     pub agent: Option<Agent>,
-    /// The pod that the kubelet runs here, where there is an operator.
+    /// The pod that the kubelet runs here, if there is an operator.
     pub sandbox: Sandbox,
     /// Runs of the agent so far.
     pub runs: u32,
-    /// It is switched on.
+    /// True if it is switched on.
     pub on: bool,
-    /// The agent is stopped (SIGSTOP), so often; what it would do waits.
+    /// How many faults have stopped the agent (SIGSTOP). Its events wait.
     pub agent_frozen: u8,
     pub agent_waits: Vec<Event>,
-    /// PostgreSQL is stopped.
+    /// How many faults have stopped PostgreSQL.
     pub postgres_frozen: u8,
     pub postgres_waits: Vec<Event>,
-    /// All of the pod is stopped; what its dead-man would do waits.
+    /// True if all of the pod is stopped. The dead-man's events wait.
     pub pod_frozen: bool,
     pub pod_waits: Vec<Event>,
     /// When the dead-man kills everything.
     pub armed: Option<BootTime>,
-    /// Until when this run may have anything written, by its own clock: the newest that it was ever granted.
+    /// Until when this run may have WAL written, by its own clock: the latest time that it was ever granted.
     pub granted: BootTime,
-    /// The watch is broken, and will be begun again.
+    /// True if the watch is broken and will be restarted.
     pub watch_broken: bool,
-    /// Counts beginnings of the watch: of several that wait, the last counts.
+    /// Counts restarts of the watch: only the last of several pending ones counts.
     pub watch: u32,
-    /// Tries to go on with it in a row that have failed; `None`: it has not begun yet.
+    /// Failed tries in a row to continue the watch; `None`: it has not begun yet.
     pub watch_tries: Option<u32>,
-    /// News of the API server take so many milliseconds more.
+    /// Additional delay of news from the API server, in milliseconds.
     pub watch_lag: u64,
-    /// The connection of the watch is dead, and nobody has noticed yet: nothing comes by it.
+    /// How many faults have cut the watch's connection unnoticed: nothing arrives by it.
     pub watch_dead: u8,
-    /// When the last news arrives: they stay in order.
+    /// When the last news arrives: news stay in order.
     pub watch_last: u64,
-    /// What proxies here know of where `-rw` points: from a time of the world on.
+    /// Where `-rw` points according to the proxy here, from a time of the world on.
     pub routes: BTreeMap<u64, usize>,
 }
 

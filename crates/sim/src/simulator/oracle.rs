@@ -1,5 +1,5 @@
-//! What must hold at every moment. An acknowledgement counts when the primary lets the commit go, which is before any
-//! application hears of it.
+//! What must hold at every moment. A commit counts as acknowledged when the primary releases it, before any application
+//! hears of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use super::operator::Taken;
 use super::wal::End;
 use super::world::World;
 
-/// For so long nobody who lacks WAL takes a lease that was released with its end, in milliseconds: less than a member's patience, whose
-/// clock may run faster.
+/// How long a member that lacks WAL must not take a lease that was released with its WAL end, in milliseconds. This is
+/// less than a member's own time limit, because its clock may run faster.
 const RETURN: u64 = 50_000;
 
 /// What the checks have counted.
@@ -24,9 +24,9 @@ pub struct Checks {
     pub acknowledged: u64,
     /// Epochs in which the user has accepted a loss.
     pub accepted: BTreeSet<u64>,
-    /// Timelines that were reserved by an election that loses something in such an epoch.
+    /// Timelines that were reserved in such an epoch by an election that loses commits.
     pub given_up: BTreeSet<u32>,
-    /// Promotions under a rule of nobody, or as the user has accepted, that left something acknowledged behind, as is documented.
+    /// Promotions without a synchronous rule, or accepted by the user, that lost acknowledged commits, as documented.
     pub losses: u64,
     /// Since when the present run holds the Lease.
     pub held_since: u64,
@@ -39,8 +39,8 @@ pub struct Checks {
 }
 
 impl World {
-    /// A commit is acknowledged by `node`: a newer timeline must have it, nobody else may acknowledge alone, and the lease must
-    /// not have run out for longer than a kill takes.
+    /// A commit is acknowledged by `node`: newer timelines must have it, no other member may acknowledge alone, and the
+    /// lease must not have run out for longer than the kill time.
     pub fn check_acknowledged(&mut self, node: usize, end: End) {
         self.checks.acknowledged += 1;
         self.stays(node, end, "is acknowledged");
@@ -51,7 +51,7 @@ impl World {
         let bound = self.nodes[node].granted.plus(self.plan.timing.kill);
         if now > bound {
             self.violate(format!(
-                "orders-{node} acknowledges {} ms after all that it was granted has run out and a kill's time has passed",
+                "orders-{node} acknowledges {} after its granted time and the kill time have passed",
                 now.since(bound)
             ));
         }
@@ -64,19 +64,19 @@ impl World {
             let other = (0..self.plan.members).find(|other| *other != node && self.acknowledges_alone(*other));
             if let Some(other) = other {
                 self.violate(format!(
-                    "orders-{node} and orders-{other} both acknowledge, and wait for nobody"
+                    "orders-{node} and orders-{other} both acknowledge, and wait for no standby"
                 ));
             }
         }
         if self.holder() != Some(node) {
-            self.coverage.reach("acknowledged after the lease had gone elsewhere");
+            self.coverage.reach("acknowledged after another member took the lease");
         }
     }
 
-    /// A standby says that it has flushed what the server that counts it does not have.
+    /// A standby reports a flushed position beyond what the counting server has.
     pub fn counted_wrongly(&mut self, node: usize, standby: usize, common: End, has: End) {
         self.violate(format!(
-            "orders-{standby} streams from orders-{node} and says that it has {:X} of timeline {}: it has what orders-{node} has only up to {:X}",
+            "orders-{standby} streams from orders-{node} and reports {:X} of timeline {}: their common WAL ends at {:X}",
             has.lsn,
             self.wal.timeline(has.branch),
             common.lsn
@@ -91,7 +91,7 @@ impl World {
         })
     }
 
-    /// Whatever applications may have seen or heard must be in every newer timeline.
+    /// What applications may have seen or heard must be in every newer timeline.
     fn stays(&mut self, node: usize, end: End, what: &str) {
         let timeline = self.wal.timeline(end.branch);
         let newer = self.wal.0.iter().filter(|branch| branch.timeline > timeline);
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Applications see what was in doubt from now on: it counts as acknowledged.
+    /// From now on applications see what was in doubt: it counts as acknowledged.
     pub fn opened(&mut self, node: usize) {
         let Some(server) = self.nodes[node].postgres.as_ref() else {
             return;
@@ -124,7 +124,7 @@ impl World {
         self.coverage.reach("opened");
     }
 
-    /// A timeline begins: under a number of its own, with all that was acknowledged.
+    /// A timeline begins: it needs a new number, and all acknowledged commits.
     pub fn check_promotion(&mut self, node: usize, base: End, timeline: u32, rule: &SyncRule) {
         self.coverage.promotions += 1;
         if self.wal.0.iter().any(|branch| branch.timeline == timeline) {
@@ -172,7 +172,8 @@ impl World {
         }
     }
 
-    /// Data goes, and `stays` takes its place: what it had of acknowledged commits is there, or was kept aside on its volume.
+    /// Data is removed and replaced by data up to `stays`: its acknowledged commits must be in that, or be quarantined
+    /// on its volume.
     pub fn check_thrown_away(&mut self, node: usize, stays: End) {
         let volume = &self.nodes[node].volume;
         let Some(own) = volume.data.as_ref().map(|data| data.end) else {
@@ -199,19 +200,19 @@ impl World {
         }
         if let Some((branch, end)) = lost.first() {
             self.violate(format!(
-                "orders-{node} throws away {:X} of timeline {}, which was acknowledged, and keeps nothing of it aside",
+                "orders-{node} removes {:X} of timeline {}, which was acknowledged, and keeps no copy of it",
                 end.lsn,
                 self.wal.timeline(*branch)
             ));
         }
     }
 
-    /// With what stays, that has all WAL up to `end`.
+    /// True if `kept`, together with what stays, has all WAL up to `end`.
     fn has_aside(&self, kept: Aside, end: End, stays: End) -> bool {
         self.wal.contains(kept.end, end) && kept.from <= self.wal.common(end, stays).lsn
     }
 
-    /// A primary begins to write where its data ends: nobody else may have more of that timeline, or write it.
+    /// A primary begins to write at the end of its data: no other member may have more of that timeline, or write it.
     pub fn check_start_for_writing(&mut self, node: usize, end: End) {
         let next = End {
             lsn: end.lsn + 1,
@@ -232,7 +233,8 @@ impl World {
         }
     }
 
-    /// Where commits wait for nobody, whoever lacks WAL of a holder that stopped on purpose leaves it time to come back.
+    /// If commits wait for no standby, a member that lacks WAL of a holder that stopped on purpose gives that one time
+    /// to return.
     fn check_take(&mut self, before: &LeaseRecord, after: &LeaseRecord) {
         let (Some(holder), Some(release)) = (&after.holder, &before.release) else {
             return;
@@ -249,7 +251,7 @@ impl World {
         let own = server.or(place.volume.data.as_ref().map(|data| data.end));
         let branch = self.wal.branch(left.timeline.0);
         let has_all = branch.zip(own).is_some_and(|(branch, own)| {
-            // A promotion that did not come to serve: nobody has seen anything of that timeline.
+            // A promotion that never served: no application has seen that timeline.
             let written = &self.wal.0[branch];
             let unseen = written.base.filter(|_| written.ever == 0);
             let lsn = left.lsn.0;
@@ -268,8 +270,9 @@ impl World {
         }
     }
 
-    /// An election that says that it may lose something may do so if the user has accepted that in its epoch; and, as long as nothing is
-    /// acknowledged by it, so may who was elected and begins its promotion again, and whoever it leaves the lease to.
+    /// An election that declares a possible loss may lose commits if the user has accepted that in its epoch. Until a
+    /// commit is acknowledged by it, the same holds for the elected member that begins its promotion again, and for a
+    /// member to which it leaves the lease.
     fn count_given_up(&mut self, before: &LeaseRecord, after: &LeaseRecord) {
         let member = |record: &LeaseRecord| record.holder.as_ref().map(|holder| holder.incarnation.member.clone());
         let (checks, same) = (&mut self.checks, member(before) == member(after));
@@ -287,12 +290,12 @@ impl World {
         }
     }
 
-    /// A lost Lease is written again by the run that held it last, in no earlier epoch.
+    /// Only its last holder may write a lost Lease again, in no earlier epoch.
     pub fn check_healed(&mut self, before: &LeaseRecord, content: &LeaseContent) {
         let run = |holder: &Option<HolderRecord>| holder.as_ref().map(|holder| holder.incarnation.identity());
         if content.holder.is_none() || run(&before.holder) != run(&content.holder) || content.epoch < before.epoch {
             self.violate(format!(
-                "the Lease was lost, which {:?} held in epoch {}, and is written by {:?} in epoch {}",
+                "the lost Lease was held by {:?} in epoch {}, and is written by {:?} in epoch {}",
                 run(&before.holder),
                 before.epoch.0,
                 run(&content.holder),
@@ -302,7 +305,7 @@ impl World {
         self.coverage.reach("a lost Lease healed");
     }
 
-    /// Epochs and reserved timelines only grow; another holder comes with another epoch.
+    /// Epochs and reserved timelines only grow, and another holder needs another epoch.
     pub fn check_lease(&mut self, before: &LeaseRecord, after: &LeaseRecord) {
         if after.epoch < before.epoch || after.timeline < before.timeline {
             self.violate(format!(

@@ -1,17 +1,18 @@
-//! What decided when: each decision by the phase or the fault that it was made in, and what of it every run of many seeds must reach.
+//! Decisions by the phase or the fault in which they were made, and which of them every run of many seeds must reach.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use machine::cluster::Decision;
+use api::status::WaitReason;
+use machine::cluster::{Action, Decision};
 
 use super::coverage::Coverage;
 use super::plan::Fault;
 use super::world::World;
 
-/// A fault counts as under way for so long at least, in milliseconds: what a kill brings about comes after it.
+/// How long a fault counts as under way at least, in milliseconds: the consequences of a kill come after it.
 const AFTERMATH: u64 = 10_000;
-/// What fewer seeds than this reach may be missed by chance, once a change has made other runs of them.
+/// A pair that fewer seeds reach may be missed by chance after a change of the code.
 const RELIABLE: u64 = 12;
 
 /// A kind of decision of the operator.
@@ -23,20 +24,23 @@ pub struct Decided {
     pub rule: &'static str,
     /// The action.
     pub action: &'static str,
-    /// The reason, without names and numbers.
-    pub because: String,
-    /// The fault that began last of those under way.
+    /// What it waits for, if it does.
+    pub reason: Option<WaitReason>,
+    /// The most recent fault that is under way.
     pub fault: Option<Fault>,
 }
 
 impl Decided {
-    /// What kind of decision that is.
+    /// The kind of this decision.
     pub fn of(decision: &Decision, fault: Option<Fault>) -> Self {
         Self {
             phase: decision.phase.as_str(),
             rule: decision.rule,
             action: decision.action.name(),
-            because: kind_of(&decision.because.0),
+            reason: match &decision.action {
+                Action::Wait(waiting) => Some(waiting.reason),
+                _ => None,
+            },
             fault,
         }
     }
@@ -45,33 +49,21 @@ impl Decided {
 impl fmt::Display for Decided {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (phase, rule, action) = (self.phase, self.rule, self.action);
-        write!(f, "{phase}, {}: {rule}: {action} — {}", named(self.fault), self.because)
+        write!(f, "{phase}, {}: {rule}: {action}", named(self.fault))?;
+        self.reason.map_or(Ok(()), |reason| write!(f, " for {reason}"))
     }
-}
-
-/// Words with a digit, or what is in quotes, are names, times and numbers; several in a row are as one.
-fn kind_of(text: &str) -> String {
-    let mut words: Vec<&str> = Vec::new();
-    for word in text.split_whitespace() {
-        let name = word.contains(|letter: char| letter.is_ascii_digit() || letter == '"');
-        match (name, words.last()) {
-            (true, Some(&"…")) => {}
-            (true, _) => words.push("…"),
-            (false, _) => words.push(word),
-        }
-    }
-    words.join(" ")
 }
 
 fn named(fault: Option<Fault>) -> String {
     fault.map_or_else(|| "none".to_owned(), |fault| format!("{fault:?}"))
 }
 
-/// A decision (whose, rule, action; of the phases, or of the faults), and one of the phases or faults.
+/// A decision (of an agent or the operator, with rule and action; by phases or faults), and one of the phases or
+/// faults.
 pub type Pair = (String, String);
 
 impl Coverage {
-    /// What these runs reached.
+    /// The pairs that these runs reached.
     pub fn pairs(&self) -> BTreeSet<Pair> {
         let agents = self.decisions.keys();
         let agents = agents.map(|(rule, action, fault)| (format!("agent: {rule}: {action}, faults"), named(*fault)));
@@ -83,7 +75,7 @@ impl Coverage {
         agents.chain(operator).collect()
     }
 
-    /// What is in `list` (as [`list`] writes it), and none of these runs reached.
+    /// Pairs in `list` (as [`list`] writes it) that none of these runs reached.
     pub fn unreached(&self, list: &str) -> Vec<String> {
         let lines = list.lines().filter_map(|line| line.rsplit_once(": "));
         let listed =
@@ -110,12 +102,12 @@ pub fn list(ranges: &[Coverage]) -> String {
 }
 
 impl World {
-    /// A fault begins that lasts so many milliseconds.
+    /// Notes that a fault begins and lasts this many milliseconds.
     pub fn fault_begins(&mut self, fault: Fault, lasts: u64) {
         self.under_way.push((fault, self.now + lasts.max(AFTERMATH)));
     }
 
-    /// The fault that began last of those that are under way.
+    /// The most recent fault that is under way.
     pub fn last_fault(&self) -> Option<Fault> {
         let last = self.under_way.iter().rev().find(|(_, until)| self.now < *until);
         last.map(|(fault, _)| *fault)
@@ -136,12 +128,20 @@ mod tests {
         all
     }
 
+    /// The operator's decision about three instances, of which these are not ready.
+    fn decided(unready: &[u32]) -> Decided {
+        let mut scene = machine::cluster::model::Scene::ready(3);
+        for ordinal in unready {
+            scene.pod_mut(*ordinal).ready = false;
+        }
+        Decided::of(&scene.decide(), None)
+    }
+
     #[test]
-    fn reasons_are_compared_without_names_and_numbers() {
-        assert_eq!(
-            kind_of("orders-1, orders-2 are away for 12 s: waiting"),
-            "… are away for … s: waiting"
-        );
+    fn waits_for_the_same_reason_are_of_one_kind_whatever_they_name() {
+        assert_eq!(decided(&[1]).reason, Some(WaitReason::StandbyJoining));
+        assert_eq!(decided(&[1]), decided(&[1, 2]));
+        assert_ne!(decided(&[1]), decided(&[0]));
     }
 
     #[test]

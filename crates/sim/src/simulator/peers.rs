@@ -4,8 +4,8 @@ use super::event::{Answered, Body, Event, News};
 use super::world::World;
 
 impl World {
-    /// A call to another member's agent. Where nobody listens in a pod whose node lives, it is refused at once; the address of a pod that is
-    /// gone is silent.
+    /// A call to another member's agent. If the pod exists on a living node but no process listens, the call is refused
+    /// at once. The address of a pod that is gone is silent.
     pub fn ask_peer(&mut self, node: usize, to: usize, call: u64, body: Body) {
         let Some(from_run) = self.nodes[node].agent.as_ref().map(|agent| agent.run) else {
             return;
@@ -34,13 +34,13 @@ impl World {
         );
     }
 
-    /// The key with which the agent signs what it says.
+    /// The key with which the agent signs its messages.
     fn key(&self, node: usize) -> Option<String> {
         let volume = self.nodes[node].agent.as_ref()?.observed().volume.is()?;
         Some(volume.member.as_ref()?.public_key.clone())
     }
 
-    /// The answer, to the run that asked.
+    /// Sends the answer to the run that asked.
     pub fn answer_peer(&mut self, node: usize, to: usize, run: u32, call: u64, body: Answered) {
         let Some(delay) = self.travel(node, to) else { return };
         let news = News::Answer {

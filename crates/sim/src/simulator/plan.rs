@@ -1,5 +1,5 @@
-//! What is decided about a run before it begins: all of it by its seed. Each kind of fault has a stream of its own, and all
-//! faults are drawn beforehand: leaving one out changes when no other comes.
+//! What is decided about a run before it begins, all by its seed. Each kind of fault has its own random stream, and all
+//! faults are drawn beforehand: leaving one out does not change when another comes.
 
 use std::collections::BTreeSet;
 
@@ -19,9 +19,9 @@ pub enum Fault {
     KillAgent,
     /// The node loses power, and comes back: what was not flushed is lost.
     Reboot,
-    /// The node hears and reaches nobody.
+    /// The node neither receives nor sends anything.
     CutNode,
-    /// The node does not reach the API server; peers it does.
+    /// The node does not reach the API server, but it reaches its peers.
     CutApi,
     /// Answers and news of the API server do not reach the node; its requests arrive.
     DeafToApi,
@@ -31,11 +31,11 @@ pub enum Fault {
     FreezeAgent,
     /// PostgreSQL is stopped; agent and dead-man are not.
     FreezePostgres,
-    /// All of the pod is stopped, its dead-man as well (a frozen cgroup, a virtual machine that is paused): scripts only.
+    /// All of the pod is stopped, including its dead-man (a frozen cgroup, a paused virtual machine): scripts only.
     FreezePod,
-    /// A standby's PostgreSQL loses its stream, and whom it follows or how: scripts only.
+    /// A standby's PostgreSQL loses its stream, and its upstream or its credential: scripts only.
     LoseUpstream,
-    /// The Lease is deleted, and made again at once on the user's word, for who held it last: scripts only.
+    /// The Lease is deleted, and by the user's order made again at once for its last holder: scripts only.
     LoseLease,
     /// The disk flushes nothing.
     HangDisk,
@@ -43,17 +43,17 @@ pub enum Fault {
     FillDisk,
     /// The disk is slow.
     SlowDisk,
-    /// The disk takes seconds, at times longer than the canary's patience: scripts only.
+    /// The disk takes seconds, at times longer than the canary's time limit: scripts only.
     CrawlDisk,
-    /// Nobody reaches the API server.
+    /// The API server cannot be reached.
     ApiOutage,
-    /// Many requests to the API server fail, are lost, or are done and not answered.
+    /// Many requests to the API server fail, are lost, or are executed without an answer.
     ApiErrors,
-    /// News of the API server come late.
+    /// News of the API server arrive late.
     LagWatch,
-    /// The connection of a watch is dead, and that is noticed only when a new one is due.
+    /// The connection of a watch is dead, and that is noticed only when a new connection is due.
     KillWatch,
-    /// Everything takes long between nodes, and some of it is lost.
+    /// Messages between nodes take long, and some are lost.
     SlowNetwork,
     /// The user wants another durability.
     EditDurability,
@@ -75,32 +75,34 @@ pub enum Fault {
     RequestSwitchover,
     /// The user wants another number of instances.
     EditReplicas,
-    /// The user lets the database hibernate for a while.
+    /// The user hibernates the database for a while.
     EditHibernated,
     /// The user deletes a pod.
     DeletePod,
-    /// A node is drained for a while: it takes no pods, and its pod is evicted when its budget allows that.
+    /// A node is drained for a while: it accepts no pods, and its pod is evicted when the disruption budget allows
+    /// that.
     DrainNode,
     /// The operator's process is killed, and started again.
     KillOperator,
-    /// The operator's process is stopped.
+    /// The operator's process is stopped (SIGSTOP).
     FreezeOperator,
-    /// What the operator's watches tell comes late.
+    /// The operator's watches deliver late.
     LagOperator,
-    /// Some of the operator's watches tell nothing.
+    /// Some of the operator's watches deliver nothing.
     BlindOperator,
-    /// The operator's process is stopped, another one leads meanwhile, and it goes on for a moment.
+    /// The operator's process is stopped, another one leads meanwhile, and then the first continues for a moment.
     ReplaceOperator,
-    /// A role that may replicate does so from the primary under the name of a member, again whenever it is ended.
+    /// A role that may replicate does so from the primary under a member's name, and again whenever it is ended.
     Impersonate,
-    /// Somebody deletes the Lease.
+    /// A user deletes the Lease.
     DeleteLease,
-    /// Somebody edits the Lease, and nobody understands it.
+    /// A user edits the Lease so that no agent understands it.
     ScribbleLease,
 }
 
 impl Fault {
-    /// All kinds but those of agents alone, which are drawn last: a loss is accepted, a member is impersonated, and the Lease is lost.
+    /// All kinds except those without an operator, which are drawn last: a loss is accepted, a member is impersonated,
+    /// and the Lease is lost.
     pub const ALL: [Fault; 22] = [
         Fault::KillPostgres,
         Fault::KillAgent,
@@ -126,7 +128,7 @@ impl Fault {
         Fault::Terminate,
     ];
 
-    /// Those that are there only where an operator runs.
+    /// Faults that only exist where an operator runs.
     pub const OPERATED: [Fault; 12] = [
         Fault::EditTemplate,
         Fault::EditParameter,
@@ -142,7 +144,7 @@ impl Fault {
         Fault::ReplaceOperator,
     ];
 
-    /// Those that are there only where no operator runs.
+    /// Faults that only exist where no operator runs.
     pub const OF_AGENTS: [Fault; 4] = [
         Fault::AcceptLoss,
         Fault::Impersonate,
@@ -150,13 +152,13 @@ impl Fault {
         Fault::ScribbleLease,
     ];
 
-    /// By its name, as it is written here.
+    /// The fault with this name.
     pub fn named(name: &str) -> Option<Fault> {
         let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED).chain(Fault::OF_AGENTS);
         all.find(|fault| format!("{fault:?}") == name)
     }
 
-    /// How long it lasts, in milliseconds: at least, at most.
+    /// Its shortest and longest duration, in milliseconds.
     fn lasts(self) -> (u64, u64) {
         match self {
             Fault::KillPostgres | Fault::EditDurability | Fault::LoseVolume => (0, 0),
@@ -175,10 +177,10 @@ impl Fault {
     }
 }
 
-/// Whom a fault strikes.
+/// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Whoever is the primary then.
+    /// The member that is primary at that time.
     Primary,
     /// This one.
     Node(usize),
@@ -187,15 +189,15 @@ pub enum Target {
 /// One fault of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Injection {
-    /// Which.
+    /// The kind.
     pub fault: Fault,
     /// When it begins.
     pub at: u64,
-    /// For how long.
+    /// How long it lasts.
     pub lasts: u64,
-    /// Whom it strikes.
+    /// Its target.
     pub target: Target,
-    /// Another member, where two are struck; or a number for other choices.
+    /// Another member, if two are struck; or a number for other choices.
     pub other: usize,
 }
 
@@ -212,25 +214,25 @@ pub struct Plan {
     pub durability: WantedDurability,
     /// `spec.failover`.
     pub timing: Timing,
-    /// For how long there are faults, in milliseconds.
+    /// How long faults happen, in milliseconds.
     pub length: u64,
-    /// All faults; in the order in which they are drawn.
+    /// All faults, in the order in which they are drawn.
     pub faults: Vec<Injection>,
-    /// How much faster than the world's each member's clock runs, in millionths.
+    /// How much faster each member's clock runs than the world's, in millionths.
     pub rates: Vec<i64>,
-    /// Milliseconds between the writes of one application.
+    /// Milliseconds between two writes of one application.
     pub pace: u64,
     /// Bytes of WAL of a write.
     pub size: u64,
-    /// Never switched on again.
+    /// A node that is never switched on again.
     pub gone: Option<usize>,
     /// An operator runs, with the decisions of `machine::cluster`.
     pub whole: bool,
-    /// What is broken on purpose.
+    /// The rule that is broken on purpose.
     pub bug: Option<Bug>,
 }
 
-/// Each clock is so much faster or slower than the world's at most, in millionths: any two within 5 %.
+/// How much faster or slower than the world's a clock runs at most, in millionths: any two are within 5 %.
 const RATE: u64 = 24_000;
 
 impl Plan {
@@ -309,7 +311,7 @@ impl Plan {
         }
     }
 
-    /// The same without the faults of these numbers.
+    /// The same plan without the faults of these numbers.
     pub fn without(mut self, left_out: &BTreeSet<usize>) -> Self {
         for index in left_out {
             if let Some(fault) = self.faults.get_mut(*index) {
@@ -319,12 +321,12 @@ impl Plan {
         self
     }
 
-    /// Faults that are not left out, by number.
+    /// The faults that are not left out, with their numbers.
     pub fn chosen(&self) -> impl Iterator<Item = (usize, &Injection)> {
         self.faults.iter().enumerate().filter(|(_, fault)| fault.at < u64::MAX)
     }
 
-    /// Only this fault, each time against the primary, each time when the one before is over: to measure failovers.
+    /// Only this fault, always against the primary, and each time after the previous one is over: to measure failovers.
     pub fn failovers(seed: u64, fault: Fault, count: u64) -> Self {
         let every = 15_000;
         let mut plan = Self::of(seed);
@@ -359,7 +361,7 @@ fn required(standbys: usize) -> WantedDurability {
     }
 }
 
-/// One of the durabilities that a spec of so many members may ask for.
+/// One of the durabilities that a spec of this many members may have.
 pub fn durability(number: u64, members: usize) -> WantedDurability {
     let asynchronous = WantedDurability {
         mode: DurabilityMode::Async,

@@ -1,4 +1,4 @@
-//! PostgreSQL on one member: how it starts, writes, acknowledges, ends.
+//! PostgreSQL on one member: how it starts, writes, acknowledges and ends.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,40 +18,41 @@ use super::world::World;
 pub struct Server {
     pub id: u64,
     pub mode: Mode,
-    /// The run of the agent that started it; its child dies with it.
+    /// The run of the agent that started it; it dies with that run.
     pub run: u32,
-    /// It accepts connections.
+    /// True if it accepts connections.
     pub up: bool,
     pub in_recovery: bool,
-    /// End of its WAL, flushed or not; a standby: received.
+    /// End of its WAL, flushed or not; of a standby: of received WAL.
     pub end: End,
-    /// A flush is under way.
+    /// True while a flush is in progress.
     pub flushing: bool,
-    /// Whom it would follow.
+    /// The member that it follows, or would follow.
     pub upstream: Option<usize>,
     pub receiver: Option<Receiver>,
-    /// It starts no WAL receiver, until this is done to it.
+    /// Set if it starts no WAL receiver, with what ends that.
     pub deaf: Option<Deaf>,
     /// WAL senders, by stream.
     pub senders: BTreeMap<u64, Sender>,
-    /// Those of a role that calls itself like a member, and says that it has flushed all.
+    /// WAL senders of a role that uses a member's name and reports to have flushed everything.
     pub impostors: BTreeMap<u64, Impostor>,
     /// `synchronous_standby_names` as new sessions and WAL senders read it.
     pub rule: SyncRule,
-    /// What its files say of that, and whether applications may connect: whoever has them read for whatever reason puts both in force.
+    /// The same in its files, and whether applications may connect. Each reload, for whatever reason, puts both in
+    /// force.
     pub files: (SyncRule, bool),
-    /// Commits wait for somebody at all.
+    /// True if commits wait for standbys at all.
     pub waits: bool,
     /// Applications may connect.
     pub open: bool,
-    /// It was asked to stop, thus.
+    /// How it was asked to stop, if it was.
     pub stop: Option<Stop>,
     /// The shutdown checkpoint is written.
     pub final_record: bool,
     /// Hash of the settings in its files, and of those that it was started with.
     pub configured: String,
     pub started_with: String,
-    /// What was there before it began to write ends here: it may be in doubt.
+    /// WAL from before it began to write ends here: it may be in doubt.
     pub in_doubt: u64,
     /// Commits that are not acknowledged yet, in order.
     pub commits: VecDeque<Commit>,
@@ -74,21 +75,21 @@ pub struct Receiver {
     pub stream: u64,
     pub from: usize,
     pub connected: bool,
-    /// When it was heard last, by the clock of this member.
+    /// When the primary was last heard, by the clock of this member.
     pub heard: BootTime,
-    /// It waits for its disk, and reads nothing meanwhile: that is what has come since.
+    /// True while it waits for its disk and reads nothing; then the WAL that has arrived since.
     pub flushing: bool,
     pub unread: Option<End>,
-    /// It is asked to end, and will once it has flushed.
+    /// True if it was asked to end, which it does once it has flushed.
     pub ending: bool,
 }
 
-/// A WAL sender of a role that is no member.
+/// A WAL sender of a role that is no member's.
 #[derive(Clone, Debug)]
 pub struct Impostor {
-    /// The member whose name it bears.
+    /// The member whose name it uses.
     pub name: MemberId,
-    /// For so long nothing has kept the agent from ending it, in milliseconds.
+    /// For how long nothing has kept the agent from ending it, in milliseconds.
     pub unhindered: u64,
 }
 
@@ -101,7 +102,8 @@ pub struct Sender {
     pub flushed: u64,
     /// The setting that it uses.
     pub rule: SyncRule,
-    /// One that it is told to read, and whether it has processed a report since: it reads it before the next one.
+    /// A setting that it was told to read, and whether it has processed a report since: it reads it before the next
+    /// one.
     pub next: Option<(SyncRule, bool)>,
     /// How many reports it has processed.
     pub replies: u64,
@@ -110,7 +112,7 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// It reads the setting that it was told of.
+    /// It reads the setting that it was told to read.
     pub fn read_setting(&mut self) {
         if let Some((rule, _)) = self.next.take() {
             self.rule = rule;
@@ -118,7 +120,7 @@ impl Sender {
     }
 }
 
-/// A commit that waits.
+/// A waiting commit.
 #[derive(Clone, Copy, Debug)]
 pub struct Commit {
     pub end: u64,
@@ -134,15 +136,15 @@ pub enum Ends {
     Clean,
     /// All processes are gone at once; the kernel lives, and keeps what was written.
     Killed,
-    /// The kernel is gone, and with it what was not flushed.
+    /// The kernel is gone, with everything that was not flushed.
     PowerLost,
 }
 
-/// Distance between looks of a server at its streams, in milliseconds.
+/// Interval between a server's checks of its streams, in milliseconds.
 pub const TICK: u64 = 400;
-/// Distance between checkpoints, in milliseconds.
+/// Interval between checkpoints, in milliseconds.
 const CHECKPOINT: u64 = 30_000;
-/// Recovery replays so many bytes in a millisecond.
+/// How many bytes recovery replays in a millisecond.
 const REPLAYED: u64 = 100_000;
 /// Bytes of a segment of WAL.
 pub const SEGMENT: u64 = 16 << 20;
@@ -150,7 +152,7 @@ pub const SEGMENT: u64 = 16 << 20;
 pub const RECORD: u64 = 120;
 
 impl World {
-    /// Starts PostgreSQL as `mode`. What the data is was checked by the agent; what it has on disk is what it begins with.
+    /// Starts PostgreSQL as `mode`. The agent has checked the data. The server begins with what is on its disk.
     pub fn start_server(
         &mut self,
         node: usize,
@@ -170,7 +172,7 @@ impl World {
         } else {
             data.end.lsn.saturating_sub(data.redo) / REPLAYED
         };
-        // The agent has removed the first segment of a timeline of which there is no record.
+        // The agent has removed the first segment of a timeline that has no record.
         if !data.primary {
             data.end = self.wal.at(data.end, data.end.lsn);
         }
@@ -207,7 +209,7 @@ impl World {
             canary: None,
         });
         self.server_after(start + replay, node, Inner::Up);
-        // A WAL receiver is started when all that is there is replayed.
+        // A WAL receiver is started when all local WAL is replayed.
         self.server_after(start + replay, node, Inner::Tick);
         self.server_after(CHECKPOINT, node, Inner::Checkpoint);
         Ok(id)
@@ -258,7 +260,7 @@ impl World {
         self.nodes[node].postgres.as_mut()
     }
 
-    /// Recovery is over: a primary writes from now on, a standby answers if its data is consistent.
+    /// Recovery is over: from now on a primary writes, and a standby answers if its data is consistent.
     fn recovered(&mut self, node: usize) {
         let hung = self.nodes[node].disk.hung > 0;
         let data = self.nodes[node].volume.data.as_ref();
@@ -378,7 +380,7 @@ impl World {
         }
     }
 
-    /// The WAL goes on in the next segment.
+    /// The WAL continues in the next segment.
     pub fn switch_wal(&mut self, node: usize) {
         if let Some(server) = self.server(node) {
             let rest = server.end.lsn.next_multiple_of(SEGMENT) - server.end.lsn;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use machine::instance::observer::Effect;
+use machine::instance::steps::{PromotionStep, Walk};
 use machine::instance::{Configured, Mode, Work};
 use machine::protocol::{Lsn, MemberId};
 use machine::quorum::SyncRule;
@@ -12,18 +13,18 @@ use super::postgres::{Ends, RECORD};
 use super::wal::{End, Written};
 use super::world::World;
 
-/// The longest that a promotion may take, in milliseconds.
+/// Time limit of a promotion, in milliseconds.
 const PROMOTE: u64 = 30_000;
 
 impl World {
-    /// Rules 13 and 14: noted on the volume; closed, with the rule; the slots; promoted; read back; the note dropped.
+    /// A promotion, by the steps of the agent (protocol.md rules 13 and 14); after them the note is removed.
     pub fn promote(
         &mut self,
         node: usize,
         timeline: u32,
         rule: SyncRule,
         members: BTreeSet<MemberId>,
-        stage: u8,
+        mut walk: Walk<PromotionStep>,
         begun: u64,
     ) {
         let place = &self.nodes[node];
@@ -32,57 +33,70 @@ impl World {
             .postgres
             .as_ref()
             .is_some_and(|server| server.up && server.in_recovery);
-        if self.now - begun > PROMOTE || stage < 3 && !standby || stage == 3 && place.postgres.is_none() {
-            // Once it is asked for, an error stops the server.
-            if stage >= 2 {
+        let is_promoted = walk.has_ended(PromotionStep::Promote);
+        if self.now - begun > PROMOTE || !is_promoted && !standby || is_promoted && place.postgres.is_none() {
+            // After the promotion is requested, an error stops the server.
+            if walk.has_ended(PromotionStep::CheckLease) {
                 self.stop_server(node, machine::instance::Stop::Immediate);
             }
             let failure = self.telling_promise(node, "PostgreSQL does not run, or it took too long");
             return self.finish(node, Work::Promote, Err(failure));
         }
-        let next = |stage| Task::Promote {
+        let next = |walk| Task::Promote {
             timeline,
             rule: rule.clone(),
             members: members.clone(),
-            stage,
+            walk,
             begun,
         };
         if stalls {
-            return self.step_after(50, node, next(stage));
+            return self.step_after(50, node, next(walk));
         }
-        match stage {
-            0 => {
-                self.nodes[node].volume.promoting = Some(timeline);
-                self.close_to_all(node, &rule, &members);
-                let delay = self.random.work.between(10, 80);
-                self.step_after(delay, node, next(1));
-            }
-            1 if !self.may_start(node, true) => {
-                let failure = self.telling_promise(node, "it was called off");
-                self.finish(node, Work::Promote, Err(failure));
-            }
-            1 => {
-                let delay = self.random.work.between(20, 150);
-                self.step_after(delay, node, next(2));
-            }
-            2 => {
-                self.leave_recovery(node, timeline, &rule);
-                let delay = self.disk_delay(node);
-                self.step_after(delay, node, next(3));
-            }
-            _ => {
-                self.nodes[node].volume.promoting = None;
-                self.promoted(node, rule);
+        while let Some(step) = walk.next_step() {
+            let delay = match step {
+                // The data to be promoted was checked before; a replay takes no time here.
+                PromotionStep::CheckStandby | PromotionStep::AwaitReplay => None,
+                PromotionStep::KeepSlots => {
+                    if let Some(data) = self.nodes[node].volume.data.as_mut() {
+                        data.slots.clone_from(&members);
+                    }
+                    None
+                }
+                PromotionStep::Note => {
+                    self.nodes[node].volume.promoting = Some(timeline);
+                    None
+                }
+                PromotionStep::WriteConfiguration => {
+                    self.close_to_all(node, &rule, &members);
+                    None
+                }
+                // The time of all steps that run beside it.
+                PromotionStep::ReserveTimeline => Some(self.random.work.between(10, 80)),
+                PromotionStep::ProveConfiguration | PromotionStep::EndSessions => None,
+                PromotionStep::CheckLease if !self.may_start(node, true) => {
+                    let failure = self.telling_promise(node, "it was called off");
+                    return self.finish(node, Work::Promote, Err(failure));
+                }
+                PromotionStep::CheckLease => Some(self.random.work.between(20, 150)),
+                PromotionStep::Promote => {
+                    self.leave_recovery(node, timeline, &rule);
+                    Some(self.disk_delay(node))
+                }
+                // The oracle has checked it (`check_promotion`).
+                PromotionStep::CheckTimeline => None,
+            };
+            walk.take(step).expect("it is the next one");
+            if let Some(delay) = delay {
+                return self.step_after(delay, node, next(walk));
             }
         }
+        self.nodes[node].volume.promoting = None;
+        self.promoted(node, rule);
     }
 
-    /// A primary's configuration, closed: nobody is followed, and nobody is connected but the members who keep their slots.
+    /// A primary's configuration, closed: it follows no primary, and only members that keep their slots stay connected.
     fn close_to_all(&mut self, node: usize, rule: &SyncRule, members: &BTreeSet<MemberId>) {
         let place = &mut self.nodes[node];
-        if let Some(data) = place.volume.data.as_mut() {
-            data.slots.clone_from(members);
-        }
         let Some(server) = place.postgres.as_mut() else { return };
         (server.rule, server.waits, server.upstream) = (rule.clone(), rule.is_synchronous(), None);
         server.files = (rule.clone(), false);

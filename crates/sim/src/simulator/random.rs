@@ -1,4 +1,4 @@
-//! Named streams of random numbers: one more draw in one of them changes nothing in the others.
+//! Named streams of random numbers: one more draw from one stream changes no other.
 
 /// One stream (splitmix64).
 #[derive(Clone, Debug)]
@@ -23,17 +23,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `count`; 0 if that is 0.
+    /// A number below `count`; 0 if that is 0.
     pub fn below(&mut self, count: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(count)) >> 64) as u64
     }
 
-    /// From `low` to `high`, both included.
+    /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True in so many of a thousand cases.
+    /// True with a probability of `thousandths` per thousand.
     pub fn chance(&mut self, thousandths: u64) -> bool {
         self.below(1_000) < thousandths
     }

@@ -12,7 +12,7 @@ use super::wal::End;
 use super::world::World;
 
 impl World {
-    /// The end of a primary's WAL that can be copied from by this member.
+    /// The end of a primary's WAL that this member can copy.
     fn source(&self, node: usize, from: usize) -> Result<End, String> {
         let place = self.nodes.get(from).ok_or("no such member")?;
         let serves = place
@@ -26,7 +26,7 @@ impl World {
         }
     }
 
-    /// `None`: it goes on.
+    /// `None`: it continues.
     pub fn rewind(&mut self, node: usize, upstream: Upstream, stage: u8) -> Option<Result<(), String>> {
         let source = self.source(node, number(&upstream.address));
         let volume = &mut self.nodes[node].volume;
@@ -53,7 +53,7 @@ impl World {
             self.step_after(delay, node, Task::Rewind { upstream, stage: 1 });
             return None;
         }
-        // From here on the data is changed: broken off, it is of no use.
+        // From here on the data is being changed: an interrupted rewind leaves it useless.
         let end = match source {
             Ok(end) => end,
             Err(error) => {
@@ -63,7 +63,7 @@ impl World {
         };
         let data = volume.data.as_mut()?;
         if stage == 1 {
-            // The source's WAL is copied as far as it goes now, and replayed from where both were one.
+            // The source's WAL is copied up to its present end, and replayed from the last common position.
             *data = Data {
                 end,
                 redo: self.wal.common(data.end, end).lsn,
@@ -76,14 +76,14 @@ impl World {
             self.step_after(delay, node, Task::Rewind { upstream, stage: 2 });
             return None;
         }
-        // What the source has written meanwhile may be in the pages that were copied.
+        // WAL that the source has written meanwhile may be in the pages that were copied.
         data.consistent = Some(end);
         volume.rewinding = false;
         self.coverage.reach("rewound");
         Some(Ok(()))
     }
 
-    /// WAL that is not of `history` is kept before a rewind.
+    /// Copies WAL that is not in `history` aside before a rewind.
     pub fn keep_tail(&mut self, node: usize, history: &[Fork]) {
         let volume = &mut self.nodes[node].volume;
         if let Some(data) = &volume.data {
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// The data makes room for a copy of what the newest timeline has.
+    /// Moves the data aside, for a copy of the newest timeline.
     pub fn set_aside(&mut self, node: usize, keep: bool) {
         let newest = self.wal.0.len() - 1;
         if keep {
@@ -115,14 +115,14 @@ impl World {
         (volume.data, volume.rewinding, volume.was_primary) = (None, false, false);
     }
 
-    /// A copy begins with a segment of its own.
+    /// A copy begins with a new segment.
     pub fn begin_copy(&mut self, node: usize, from: usize) {
         if self.source(node, from).is_ok() {
             self.switch_wal(from);
         }
     }
 
-    /// A copy of the primary, as it is when the copy ends.
+    /// A copy of the primary, as of the end of the copy.
     pub fn copy(&mut self, node: usize, from: usize) -> Result<(), String> {
         let end = self.source(node, from)?;
         if self.nodes[node].disk.full > 0 {

@@ -1,4 +1,4 @@
-//! Whole runs: one, many, and the smallest that still fails.
+//! Whole runs: one run, and the smallest plan that still fails.
 
 use std::collections::BTreeSet;
 
@@ -12,15 +12,15 @@ use super::world::World;
 pub struct Outcome {
     /// What is wrong.
     pub wrong: Option<String>,
-    /// Why the database rightly does not serve in the end.
+    /// A valid reason why the database does not serve in the end.
     pub excused: Option<String>,
-    /// Of everything that happened.
+    /// Fingerprint of everything that happened.
     pub fingerprint: u64,
     /// What was reached.
     pub coverage: Coverage,
     /// Writes of applications: acknowledged, unknown, refused.
     pub writes: (u64, u64, u64),
-    /// The table, if it was asked for.
+    /// The table, if it was requested.
     pub lines: Vec<Line>,
 }
 
@@ -46,8 +46,8 @@ pub fn run(plan: Plan, explained: bool) -> Outcome {
     }
 }
 
-/// Leaves faults out, first whole kinds, then single ones, as long as something is wrong with what is left. Returns the numbers of those
-/// that are left out; `None` if nothing is wrong to begin with.
+/// Leaves faults out, first whole kinds, then single ones, as long as something is still wrong. Returns the numbers of
+/// the faults left out; `None` if nothing is wrong to begin with.
 pub fn shrink(plan: &Plan) -> Option<BTreeSet<usize>> {
     let fails = |left_out: &BTreeSet<usize>| run(plan.clone().without(left_out), false).wrong.is_some();
     let mut left_out = BTreeSet::new();

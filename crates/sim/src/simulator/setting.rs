@@ -11,21 +11,22 @@ use super::event::{Change, Inner, Task};
 use super::postgres::RECORD;
 use super::world::World;
 
-/// The longest that the proof may take, in milliseconds, and the checkpoint before it.
+/// Time limit of the proof, with the checkpoint before it, in milliseconds.
 const PROOF: u64 = 8_000;
 const CHECKPOINT: u64 = 120_000;
-/// For so long a new session is waited for that shows what is in force, in milliseconds.
+/// Time limit of a new session that shows what is in force, in milliseconds.
 const SESSION: u64 = 2_000;
-/// The checkpointer sees to it, that commits wait or not, within so many milliseconds; it may have a checkpoint to end.
+/// How soon the checkpointer notices that commits wait, or no longer do, in milliseconds; a checkpoint may delay it.
 const NOTICED: u64 = 200;
-/// After this time a WAL sender whose standby does not report, and that the rule does not name, is ended.
+/// How long until a WAL sender that the rule does not name is ended because its standby does not report, in
+/// milliseconds.
 const PATIENCE: u64 = 1_000;
-/// Reports that prove a setting.
+/// How many reports prove a setting.
 const REPORTS: u64 = 2;
 
 impl World {
-    /// Rule 11: the files; each WAL sender reads them in its time; a checkpoint, where nobody was waited for; done when each WAL sender has
-    /// processed two reports since, or is newer.
+    /// Rule 11: write the files; each WAL sender reads them in its time; make a checkpoint if commits waited for no
+    /// standby before. It is done when each WAL sender has processed two reports since, or is newer.
     pub fn set_sync(&mut self, node: usize, change: Change) {
         let Change {
             rule,
@@ -83,7 +84,7 @@ impl World {
         self.step_after(60, node, Task::SetSync(change));
     }
 
-    /// A primary reads its files.
+    /// A primary reads its files again.
     pub fn take_up(&mut self, node: usize) {
         let Some(server) = self.server(node) else { return };
         let (rule, open) = server.files.clone();
@@ -118,7 +119,8 @@ impl World {
         self.acknowledge_alone(node);
     }
 
-    /// Each WAL sender has processed two reports since, or is gone; one whose standby is silent, and not named, is ended.
+    /// True if each WAL sender has processed two reports since, or is gone. One that is not in the rule and whose
+    /// standby is silent is ended.
     fn is_proven(&mut self, node: usize, rule: &SyncRule, streams: &BTreeMap<u64, u64>, elapsed: u64) -> bool {
         let Some(server) = self.server(node) else { return false };
         let left = |(stream, replies): (&u64, &u64)| {

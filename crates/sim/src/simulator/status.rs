@@ -1,4 +1,4 @@
-//! What a PostgreSQL says of itself, and what is read from a volume.
+//! PostgreSQL's answers about its state, and the content of a volume.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use super::postgres::{Impostor, Sender};
 use super::world::World;
 
 impl World {
-    /// How the PostgreSQL of a member is; `None` while it accepts no connections.
+    /// The state of a member's PostgreSQL; `None` while it accepts no connections.
     pub fn status(&self, node: usize) -> Option<Status> {
         let server = self.nodes[node]
             .postgres
             .as_ref()
             .filter(|server| server.up && server.stop.is_none())?;
         let data = self.nodes[node].volume.data.as_ref()?;
-        // A standby, too, tells what is flushed.
+        // A standby reports its flushed position too.
         let end = data.end;
         let sender = |(stream, sender): (&u64, &Sender)| WalSender {
             pid: i32::try_from(*stream).unwrap_or(i32::MAX),
@@ -52,7 +52,7 @@ impl World {
             following: following(server.upstream),
             history: self.wal.history(server.end.branch),
             oldest: None,
-            // One that is not connected yet is not told of.
+            // A WAL receiver that is not connected yet is not reported.
             receiver: receiver.map(|receiver| Receiver {
                 status: "streaming".to_owned(),
                 heard_age: Some(self.boot_time(node).since(receiver.heard)),
@@ -65,13 +65,13 @@ impl World {
         })
     }
 
-    /// What is on a volume, by a reading that began at that time.
+    /// The content of a volume, by a reading that began at that time.
     pub fn scan(&self, node: usize, read: BootTime) -> Box<Scan> {
         let volume = &self.nodes[node].volume;
         let data = volume.data.as_ref().map(|data| {
             let redo = Lsn(data.redo.min(data.end.lsn));
-            // The control file knows what a standby's data must reach, and the last checkpoint: WAL goes on behind it, maybe on
-            // another timeline.
+            // The control file has the position that a standby's data must reach, and the last checkpoint. WAL
+            // continues after that, perhaps on another timeline.
             let at = match data.consistent {
                 Some(consistent) => consistent,
                 None if data.primary => data.end,
@@ -112,7 +112,7 @@ impl World {
         })
     }
 
-    /// What stands in a member's promise store.
+    /// The content of a member's promise store.
     pub fn promise_on(&self, node: usize) -> Promise {
         let volume = &self.nodes[node].volume;
         Promise {
@@ -122,7 +122,7 @@ impl World {
     }
 }
 
-/// How a standby's settings name the member that it follows.
+/// How a standby's settings name its upstream.
 pub fn following(upstream: Option<usize>) -> Following {
     Following {
         conninfo: upstream.map(address).unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! How a PostgreSQL ends.
+//! The end of a PostgreSQL.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// Ends the streams to others than `keep`.
+    /// Ends all WAL senders except those of `keep`.
     pub fn end_senders(&mut self, node: usize, keep: &BTreeSet<MemberId>) {
         let server = self.nodes[node].postgres.as_ref();
         let senders = server.into_iter().flat_map(|server| &server.senders);
@@ -87,7 +87,8 @@ impl World {
             } else if how == Ends::Killed && server.in_recovery
                 || how == Ends::Killed && keeps && data.end.branch == server.end.branch
             {
-                // What was written and not flushed is in the kernel: all that a standby has received; of a primary's, nobody has seen it.
+                // WAL that was written and not flushed is in the kernel: of a standby, all that it received. Of a
+                // primary's, no other server has seen it.
                 data.end = server.end;
             }
         }
@@ -102,7 +103,7 @@ impl World {
         self.tell(1, node, News::Seen(Seen::Exited(ServerId(id))));
     }
 
-    /// The other end of a stream hears that it was closed, if it can be reached.
+    /// The other end of a stream learns that it was closed, if it can be reached.
     pub fn close(&mut self, node: usize, stream: u64, other: usize) {
         if let Some(delay) = self.travel(node, other) {
             self.server_after(delay, other, Inner::Closed { stream });

@@ -9,16 +9,18 @@ use super::postgres::{Deaf, Receiver, SEGMENT, Sender, Server, TICK};
 use super::wal::End;
 use super::world::World;
 
-/// A WAL sender that hears nothing of its standby for so long ends, in milliseconds: `wal_sender_timeout`, as the agent sets it.
-const SENDER_PATIENCE: u64 = 5_000;
-/// So long after a stream has ended, or did not come about, the next is tried, in milliseconds: `wal_retrieve_retry_interval`, as the
+/// How long until a WAL sender ends that hears nothing of its standby, in milliseconds: `wal_sender_timeout`, as the
 /// agent sets it.
+const SENDER_PATIENCE: u64 = 5_000;
+/// How long after a stream ended or failed the next one is tried, in milliseconds: `wal_retrieve_retry_interval`, as
+/// the agent sets it.
 const RETRY: u64 = 50;
-/// After so long TCP tries again to reach who was not reached, in milliseconds.
+/// How long until TCP repeats an unanswered connection request, in milliseconds.
 const SYN: u64 = 1_000;
 
 impl World {
-    /// WAL senders send what is flushed (or that they live), and end when nobody answers; WAL receivers end when they hear nothing.
+    /// WAL senders send flushed WAL, or a keep-alive, and end when their standby is silent; WAL receivers end when the
+    /// primary is silent.
     pub fn look_at_streams(&mut self, node: usize) {
         let suspect = self.plan.timing.suspect();
         let (now, boot) = (self.now, self.boot_time(node));
@@ -48,8 +50,8 @@ impl World {
             self.end_sender(node, stream);
             self.close(node, stream, to);
         }
-        // A standby asks for a word after half of the time after which silence ends its stream.
-        self.send_wal_after(node, (suspect / 2).saturating_sub(TICK));
+        // A standby requests a reply after half of the time after which silence ends its stream.
+        self.send_wal_after(node, (suspect.0 / 2).saturating_sub(TICK));
     }
 
     pub fn end_sender(&mut self, node: usize, stream: u64) {
@@ -58,7 +60,7 @@ impl World {
         }
     }
 
-    /// A standby without a WAL receiver starts one, if it knows whom to follow and has the credential for it.
+    /// A standby without a WAL receiver starts one, if it has an upstream and the credential for it.
     pub fn connect(&mut self, node: usize) {
         let (stream, heard) = (self.counter + 1, self.boot_time(node));
         let place = &mut self.nodes[node];
@@ -99,7 +101,8 @@ impl World {
         }
     }
 
-    /// A WAL receiver ends, once what it has written is flushed; the next one is started soon, or at once where another is to be followed.
+    /// A WAL receiver ends once it has flushed what it has written. The next one starts soon, or at once if the
+    /// upstream changed.
     pub fn end_receiver(&mut self, node: usize) {
         let Some(server) = self.server(node) else { return };
         let upstream = server.upstream;
@@ -116,7 +119,7 @@ impl World {
         self.server_after(if upstream == Some(from) { RETRY } else { 1 }, node, Inner::Receive);
     }
 
-    /// A standby loses its stream, and whom it follows or how to follow it.
+    /// A standby loses its stream, and its upstream or the means to follow it.
     pub fn lose_upstream(&mut self, node: usize, how: usize) {
         let Some(server) = self.server(node).filter(|server| server.mode == Mode::Standby) else {
             return;
@@ -140,7 +143,7 @@ impl World {
         let Some(server) = self.nodes[node].postgres.as_mut() else {
             return;
         };
-        // Standbys send as well what they have.
+        // Standbys send their WAL too.
         let serves = server.up && server.stop.is_none();
         if !serves || !slot {
             return self.close(node, stream, from);
@@ -156,7 +159,7 @@ impl World {
             to: from,
             member,
             streaming: false,
-            // It has not said it yet.
+            // It has not reported yet.
             flushed: 0,
             rule: server.rule.clone(),
             next: None,
@@ -166,8 +169,8 @@ impl World {
         };
         server.senders.insert(stream, sender);
         if !whole {
-            // It asks from the beginning of its segment on, is sent what comes before the fork, and says meanwhile that it has
-            // flushed all that it has: PostgreSQL counts that.
+            // It requests WAL from the beginning of its segment, is sent what comes before the fork, and meanwhile
+            // reports that it has flushed all that it has: PostgreSQL counts that.
             self.counted_wrongly(node, from, common, has);
             self.reply_arrives(node, stream, has.lsn);
             self.end_sender(node, stream);
@@ -200,12 +203,12 @@ impl World {
         }
     }
 
-    /// Sends what is flushed to all; what was lost on the way is part of what comes next.
+    /// Sends flushed WAL to all standbys. Lost messages are part of the next one.
     pub fn send_wal(&mut self, node: usize) {
         self.send_wal_after(node, 0);
     }
 
-    /// The same to those to whom nothing was sent for so long.
+    /// The same, only to standbys to which nothing was sent for this long.
     fn send_wal_after(&mut self, node: usize, silence: u64) {
         let now = self.now;
         let place = &mut self.nodes[node];
@@ -306,7 +309,8 @@ impl World {
         self.send_wal(node);
     }
 
-    /// A WAL sender processes a report, and lets go whoever waited for it: by the setting that it uses itself.
+    /// A WAL sender processes a report, and releases the commits that waited for it, by the setting that it uses
+    /// itself.
     pub fn reply_arrives(&mut self, node: usize, stream: u64, flushed: u64) {
         let now = self.now;
         let Some(server) = self.nodes[node].postgres.as_mut() else {
@@ -316,7 +320,7 @@ impl World {
             return;
         };
         match &mut sender.next {
-            // It may have been about to process it when the setting came.
+            // It may have been about to process the report when the setting came.
             Some((_, reported @ false)) => *reported = true,
             _ => sender.read_setting(),
         }
@@ -330,7 +334,7 @@ impl World {
         self.acknowledge(node, upto);
     }
 
-    /// Commits that wait for nobody are acknowledged once they are flushed.
+    /// Commits that wait for no standby are acknowledged once they are flushed.
     pub fn acknowledge_alone(&mut self, node: usize) {
         let place = &self.nodes[node];
         let (Some(server), Some(data)) = (&place.postgres, &place.volume.data) else {
@@ -364,12 +368,13 @@ impl World {
     }
 }
 
-/// Up to where a WAL sender that uses `rule` lets commits go: `required` of those have flushed it that count themselves in.
+/// Up to where a WAL sender that uses `rule` releases commits: `required` standbys that count themselves in have
+/// flushed that.
 fn released(server: &Server, rule: &SyncRule) -> Option<u64> {
     if !rule.is_synchronous() {
         return None;
     }
-    // Each counts itself in by the setting that it uses; the number is of the one that processes a report.
+    // Each WAL sender counts itself in by its own setting; the number is that of the one that processes a report.
     let counted = server
         .senders
         .values()

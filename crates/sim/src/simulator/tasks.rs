@@ -1,8 +1,9 @@
-//! Work on one member, step by step, in the order of the agent's execution (`agent::execute`, `agent::postgres`).
+//! Tasks of a member, step by step, in the order of the agent's execution (`agent::execute`, `agent::postgres`).
 
 use std::collections::BTreeSet;
 
 use machine::instance::observer::{self, Effect, Event as Seen, Failure, ServerId};
+use machine::instance::steps::{PROMISE_WRITES, PromiseStep, PromiseWrite, Walk};
 use machine::instance::{Configured, Mode, Promise, Upstream, Work};
 use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
@@ -14,18 +15,18 @@ use super::postgres::Deaf;
 use super::status::following;
 use super::world::World;
 
-/// The longest that a promise may take, and in it the end of a WAL receiver, in milliseconds, as in the agent.
+/// Time limit of a promise, including the end of a WAL receiver, in milliseconds, as in the agent.
 const PROMISE: u64 = 10_000;
 const RECEIVER: u64 = 5_000;
 
 impl World {
-    /// Work goes on.
+    /// The next step of a task.
     pub fn step(&mut self, node: usize, task: Task) {
         let hung = self.nodes[node].disk.hung > 0;
         match task {
             Task::Scan { read } if hung => self.step_after(50, node, Task::Scan { read }),
             Task::Scan { read } => {
-                // What is read first may be old when all is read.
+                // What is read first may be outdated when everything is read.
                 let scan = self.scan(node, read);
                 let delay = self.random.work.between(0, 20);
                 self.tell(delay, node, News::Seen(Seen::Scanned(scan)));
@@ -34,14 +35,14 @@ impl World {
                 self.end_server(node, super::postgres::Ends::Killed);
                 self.tell(2, node, News::Look);
             }
-            Task::Promise { epoch, stage, begun } => self.promise(node, epoch, stage, begun),
+            Task::Promise { epoch, walk, begun } => self.promise(node, epoch, walk, begun),
             Task::Promote {
                 timeline,
                 rule,
                 members,
-                stage,
+                walk,
                 begun,
-            } => self.promote(node, timeline, rule, members, stage, begun),
+            } => self.promote(node, timeline, rule, members, walk, begun),
             Task::StartPrimary { rule, settings } if !hung => self.start(node, Mode::Primary, None, (rule, settings)),
             Task::StartStandby {
                 was_primary,
@@ -85,48 +86,60 @@ impl World {
         }
     }
 
-    /// In the order of protocol.md rule 4: the epoch; the credential; the WAL receiver.
-    fn promise(&mut self, node: usize, epoch: u64, stage: u8, begun: u64) {
+    /// A promise, by the steps that the agent takes (protocol.md rule 4).
+    fn promise(&mut self, node: usize, epoch: u64, mut walk: Walk<PromiseStep>, begun: u64) {
         let (hung, forgetful) = (
             self.nodes[node].disk.hung > 0,
             self.plan.bug == Some(Bug::PromiseKeepsReceiving),
         );
         let frozen = self.nodes[node].postgres_frozen > 0;
-        if self.now - begun > if stage == 0 { PROMISE } else { RECEIVER } {
-            if stage == 0 {
+        let (limit, writes) = match walk.next_step() {
+            Some(PromiseStep::Write) => (PROMISE, true),
+            Some(PromiseStep::EndReceiver | PromiseStep::EmptyUpstream) | None => (RECEIVER, false),
+        };
+        if self.now - begun > limit {
+            if writes {
                 self.nodes[node].late_promise = Some(epoch);
             }
             let failure = self.telling_promise(node, "it did not end in time");
             return self.finish(node, Work::Promise, Err(failure));
         }
-        if stage == 0 {
-            if !hung {
-                self.write_promise(node, epoch);
+        while let Some(step) = walk.next_step() {
+            let again = |walk, begun| Task::Promise { epoch, walk, begun };
+            match step {
+                PromiseStep::Write if hung => return self.step_after(50, node, again(walk, begun)),
+                PromiseStep::Write => {
+                    self.write_promise(node, epoch);
+                    walk.take(step).expect("it is the next one");
+                    let delay = self.disk_delay(node);
+                    let begun = self.now.min(begun + PROMISE - RECEIVER);
+                    return self.step_after(delay, node, again(walk, begun));
+                }
+                PromiseStep::EndReceiver => {
+                    if !forgetful && !frozen {
+                        self.end_receiver(node);
+                    }
+                    let receives = self.server(node).is_some_and(|server| server.receiver.is_some());
+                    if receives && !forgetful {
+                        // It ends when it has flushed what it has received.
+                        return self.step_after(10, node, again(walk, begun));
+                    }
+                }
+                PromiseStep::EmptyUpstream => {
+                    // Another primary may have been followed since.
+                    let away = !self.nodes[node].volume.credential;
+                    if let Some(server) = self.server(node).filter(|_| away) {
+                        server.upstream = None;
+                    }
+                }
             }
-            let (stage, begun, delay) = match hung {
-                true => (0, begun, 50),
-                false => (1, self.now.min(begun + PROMISE - RECEIVER), self.disk_delay(node)),
-            };
-            return self.step_after(delay, node, Task::Promise { epoch, stage, begun });
-        }
-        if !forgetful && !frozen {
-            self.end_receiver(node);
-        }
-        let receives = self.server(node).is_some_and(|server| server.receiver.is_some());
-        if receives && !forgetful {
-            // It ends when it has flushed what it has.
-            return self.step_after(10, node, Task::Promise { epoch, stage, begun });
+            walk.take(step).expect("it is the next one");
         }
         let promise = self.promise_on(node);
-        // Another primary may be followed since.
-        let away = !self.nodes[node].volume.credential;
-        if let Some(server) = self.server(node).filter(|_| away) {
-            server.upstream = None;
-        }
         self.finish(node, Work::Promise, Ok(Effect::Promised(promise)));
     }
 
-    /// The disk is there again: what hung in it comes about, though nobody waits for it any more, before whatever else is to be written.
+    /// The disk works again: a write that hung in it completes before all others, even if its task was given up.
     pub fn disk_goes_on(&mut self, node: usize) {
         if let Some(epoch) = self.nodes[node].late_promise.take() {
             self.coverage.reach("promise written late");
@@ -134,15 +147,19 @@ impl World {
         }
     }
 
-    /// The epoch stands on the volume, and the credential is gone.
+    /// The epoch is on the volume, and the credential is removed.
     fn write_promise(&mut self, node: usize, epoch: u64) {
         let forgetful = self.plan.bug == Some(Bug::PromiseKeepsReceiving);
         let volume = &mut self.nodes[node].volume;
-        volume.promise = volume.promise.max(epoch);
-        volume.credential &= forgetful;
+        for write in PROMISE_WRITES {
+            match write.step {
+                PromiseWrite::Epoch => volume.promise = volume.promise.max(epoch),
+                PromiseWrite::RemoveCredential => volume.credential &= forgetful,
+            }
+        }
     }
 
-    /// Promises the epoch of the primary that is to be followed, and puts the credential in place.
+    /// Promises the epoch of the primary to follow, and writes the credential.
     fn follow(&mut self, node: usize, upstream: Option<&Upstream>) -> Result<Option<Promise>, String> {
         let Some(upstream) = upstream else { return Ok(None) };
         let volume = &mut self.nodes[node].volume;
@@ -153,7 +170,7 @@ impl World {
         Ok(Some(self.promise_on(node)))
     }
 
-    /// Work has failed that follows a primary, if there is one to follow: then it may have promised that one's epoch.
+    /// A task that follows a primary has failed: it may have promised that primary's epoch.
     fn failed_to_follow(&self, node: usize, upstream: Option<&Upstream>, message: String) -> Failure {
         match upstream {
             Some(_) => self.telling_promise(node, message),
@@ -271,7 +288,7 @@ impl World {
         let server = self
             .server(node)
             .filter(|server| server.up && !server.in_recovery && server.stop.is_none());
-        // It stays in the files, also if they are not read now.
+        // The setting stays in the files, even if they are not read now.
         let open = server.map(|server| server.files.1 = true).filter(|()| able);
         if open.is_none() {
             return self.finish(node, Work::Open, Err(Failure::said("PostgreSQL does not answer")));
@@ -280,7 +297,7 @@ impl World {
         self.finish(node, Work::Open, Ok(Effect::Opened));
     }
 
-    /// Work that changes what is on the volume.
+    /// A task that changes the content of the volume.
     fn volume_step(&mut self, node: usize, task: Task) {
         let (work, result) = match task {
             Task::Rewind { upstream, stage } => match self.rewind(node, upstream, stage) {

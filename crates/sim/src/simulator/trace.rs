@@ -1,4 +1,4 @@
-//! What is kept of a run: a fingerprint of everything that happened, and, if it is to be explained, a table.
+//! The record of a run: a fingerprint of everything that happened and, if requested, a table.
 
 /// Fingerprint and table.
 #[derive(Clone, Debug)]
@@ -10,11 +10,11 @@ pub struct Trace {
 /// One line of the table.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// When, in milliseconds.
+    /// The time, in milliseconds.
     pub at: u64,
-    /// Which member; `None`: the world.
+    /// The member; `None`: the world.
     pub node: Option<usize>,
-    /// What happened, was decided, and why.
+    /// What happened, or what was decided and why.
     pub what: String,
 }
 
@@ -25,7 +25,7 @@ impl Trace {
             lines: explained.then(Vec::new),
         }
     }
-    /// Whatever happens goes into the fingerprint.
+    /// Adds a value to the fingerprint.
     pub fn mark(&mut self, word: u64) {
         self.hash = (self.hash.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
     }
@@ -43,7 +43,7 @@ impl Trace {
     pub fn fingerprint(&self) -> u64 {
         self.hash
     }
-    /// The lines; those that say the same of the same member as its line before are left out.
+    /// The lines, without those that repeat the same member's previous line.
     pub fn lines(self) -> Vec<Line> {
         let mut last: std::collections::BTreeMap<Option<usize>, String> = std::collections::BTreeMap::new();
         let lines = self.lines.unwrap_or_default().into_iter();

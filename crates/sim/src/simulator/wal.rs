@@ -1,5 +1,6 @@
-//! What was ever written: a tree of branches. A branch is what one primary wrote on one timeline; whoever has its WAL up to
-//! a position has the same bytes. (Two branches with one timeline's number would be two histories: that is a violation.)
+//! All WAL that was ever written: a tree of branches. A branch is what one primary wrote on one timeline; all members
+//! that have its WAL up to a position have the same bytes. (Two branches with the same timeline number would be two
+//! histories: that is a violation.)
 
 use machine::protocol::{Fork, Lsn, Position, Timeline};
 
@@ -9,9 +10,9 @@ pub type Branch = usize;
 /// An end of WAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// On which branch.
+    /// Its branch.
     pub branch: Branch,
-    /// Bytes.
+    /// Its position, in bytes.
     pub lsn: u64,
 }
 
@@ -22,9 +23,9 @@ pub struct Written {
     pub timeline: u32,
     /// Where it left its parent.
     pub base: Option<End>,
-    /// What was acknowledged, or could be seen by applications, ends here; 0: nothing.
+    /// Up to here its WAL was acknowledged, or could be seen by applications; 0: nothing.
     pub acknowledged: u64,
-    /// The same, with what a promotion under a rule of nobody has left behind since.
+    /// The same, including what a promotion without a synchronous rule has lost since.
     pub ever: u64,
 }
 
@@ -56,7 +57,7 @@ impl Wal {
         self.0.iter().position(|branch| branch.timeline == timeline)
     }
 
-    /// As the machine says it.
+    /// The position in the machine's type.
     pub fn position(&self, end: End) -> Position {
         Position {
             timeline: Timeline(self.timeline(end.branch)),
@@ -64,7 +65,7 @@ impl Wal {
         }
     }
 
-    /// Whoever's WAL ends at `head` has all up to `at`.
+    /// True if WAL that ends at `head` includes all WAL up to `at`.
     pub fn contains(&self, mut head: End, at: End) -> bool {
         loop {
             if head.branch == at.branch {
@@ -80,12 +81,12 @@ impl Wal {
         }
     }
 
-    /// The same, where `at` may be where its branch begins: that is the parent's WAL.
+    /// The same, but `at` may be the begin of its branch: that is the parent's WAL.
     pub fn keeps(&self, head: End, at: End) -> bool {
         self.contains(head, self.at(at, at.lsn))
     }
 
-    /// The place `lsn` in the WAL that ends at `head`, on the branch that wrote it.
+    /// The position `lsn` in the WAL that ends at `head`, on the branch that wrote it.
     pub fn at(&self, mut head: End, lsn: u64) -> End {
         while let Some(base) = self.0[head.branch].base.filter(|base| lsn <= base.lsn) {
             head = base;
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_on_the_branch_that_wrote_it() {
+    fn a_position_is_on_the_branch_that_wrote_it() {
         let wal = tree();
         for (lsn, branch) in [(40, 0), (50, 0), (51, 1), (70, 1), (71, 2), (90, 2)] {
             assert_eq!(wal.at(end(2, 90), lsn), end(branch, lsn));

@@ -1,4 +1,4 @@
-//! The world and its loop: the next event happens, at its time; nothing else does.
+//! The world and its loop: it takes the next event at its time, and nothing else happens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use super::random::{Random, Streams};
 use super::trace::Trace;
 use super::wal::{End, FIRST, Wal};
 
-/// A run under way.
+/// A run in progress.
 pub struct World {
     /// Milliseconds since it began.
     pub now: u64,
@@ -30,9 +30,9 @@ pub struct World {
     pub wal: Wal,
     pub nodes: Vec<Node>,
     pub clients: Vec<Client>,
-    /// The operators' processes; none where the API server does itself what agents need of one.
+    /// The operators' processes. If there are none, the API server does for agents what an operator would do.
     pub operators: Vec<Operator>,
-    /// Which of them leads.
+    /// The one that leads.
     pub leader: usize,
     pub coverage: Coverage,
     pub checks: Checks,
@@ -41,23 +41,23 @@ pub struct World {
     pub counter: u64,
     /// The first violation.
     pub wrong: Option<String>,
-    /// Whom each fault has struck.
+    /// The node that each fault has struck.
     pub struck: BTreeMap<usize, usize>,
     /// Faults that have begun, in that order, and until when each counts as under way.
     pub under_way: Vec<(Fault, u64)>,
-    /// Commits that were acknowledged when faults were over.
+    /// How many commits were acknowledged when faults were over.
     pub before_calm: u64,
-    /// The user has accepted a loss since, for nobody could be elected without.
+    /// True if the user has accepted a loss since, because no member could be elected otherwise.
     pub accepts_in_the_end: bool,
-    /// Why it rightly does not serve in the end.
+    /// A valid reason why it does not serve in the end.
     pub excused: Option<String>,
-    /// Timelines that the present holder has reserved, one after the other.
+    /// How many timelines the present holder has reserved in a row.
     pub spins: u32,
-    /// The member under whose name somebody else replicates.
+    /// The member whose name an impostor uses.
     pub impersonates: Option<usize>,
-    /// Faults are over since.
+    /// Since when faults are over.
     pub calm_since: Option<u64>,
-    /// It is over.
+    /// True if the run is over.
     pub over: bool,
 }
 
@@ -65,8 +65,8 @@ pub struct World {
 const MOST_EVENTS: u64 = 3_000_000;
 
 impl World {
-    /// A database that served until a moment ago: all containers start, on volumes with data; the Lease names an earlier run of
-    /// the first member.
+    /// A database that served until a moment ago. All containers start, on volumes with data; the Lease names an
+    /// earlier run of the first member.
     pub fn new(plan: Plan, explained: bool) -> Self {
         let mut random = Random::of(plan.seed, "world");
         let nodes = (0..plan.members).map(|node| first(&plan, node, &mut random)).collect();
@@ -121,7 +121,7 @@ impl World {
         Some(number(&holder.incarnation.pod))
     }
 
-    /// Until it is over, or something is wrong.
+    /// Runs until it is over, or something is wrong.
     pub fn run(&mut self) {
         let mut events = 0;
         while !self.over && self.wrong.is_none() {
@@ -131,7 +131,7 @@ impl World {
             events += 1;
             if events > MOST_EVENTS {
                 self.violate(format!(
-                    "more than {MOST_EVENTS} events: something does not come to rest"
+                    "more than {MOST_EVENTS} events: something does not become idle"
                 ));
             }
             self.now = at;
@@ -142,7 +142,7 @@ impl World {
         self.coverage.events = events;
     }
 
-    /// What happens within so many milliseconds.
+    /// Runs everything that happens within this many milliseconds.
     pub fn pass(&mut self, milliseconds: u64) {
         let until = self.now + milliseconds;
         while let Some((at, event)) = self.queue.pop_before(until) {
@@ -152,7 +152,7 @@ impl World {
         self.now = until;
     }
 
-    /// An event.
+    /// Processes an event.
     pub fn happen(&mut self, event: Event) {
         if let Some((node, run)) = event.agent() {
             if self.nodes[node].agent.as_ref().is_none_or(|agent| agent.run != run) {
@@ -219,7 +219,7 @@ impl World {
         self.inner(node, what);
     }
 
-    /// The first thing that is wrong ends the run.
+    /// Ends the run with the first violation.
     pub fn violate(&mut self, what: String) {
         self.note(None, || format!("VIOLATION: {what}"));
         self.wrong.get_or_insert(what);
@@ -234,7 +234,7 @@ impl World {
         self.queue.push(self.now + delay, event);
     }
 
-    /// An agent is told something, if it is there.
+    /// Sends an agent something, if it runs.
     pub fn tell(&mut self, delay: u64, node: usize, news: News) {
         if let Some(agent) = &self.nodes[node].agent {
             let event = Event::News {

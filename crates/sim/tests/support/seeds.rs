@@ -1,4 +1,4 @@
-//! What both kinds of seeds must show: agents alone, and agents with an operator.
+//! Checks of both kinds of seeds: agents alone, and agents with an operator.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use sim::simulator::{Bug, Coverage, Plan, list, run};
 /// How a seed becomes a run.
 type Of = fn(u64) -> Plan;
 
-/// `count` seeds are run twice, with the table and without.
+/// Runs `count` seeds twice, with the table and without.
 pub fn one_seed_is_one_run(of: Of, count: u64) {
     let mut fingerprints = BTreeSet::new();
     for seed in 0..count {
@@ -23,11 +23,11 @@ pub fn one_seed_is_one_run(of: Of, count: u64) {
     assert_eq!(fingerprints.len() as u64, count, "different seeds are different runs");
 }
 
-/// Where two more ranges of seeds begin.
+/// Where the two other ranges of seeds begin.
 const OTHERS: [u64; 2] = [100_000, 200_000];
 
-/// All pairs that `tests/coverage/<name>.txt` lists must have been reached. With `UPDATE` it is written anew: what these seeds and as
-/// many of two other ranges reach, so that what is reached by chance only is not in it.
+/// All pairs that `tests/coverage/<name>.txt` lists must have been reached. With `UPDATE` the list is written again:
+/// what these seeds and as many of two other ranges reach, so that it has nothing that is only reached by chance.
 pub fn pairs_are_reached(name: &str, coverage: Coverage, of: Of, count: u64) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/coverage/{name}.txt"));
     if std::env::var_os("UPDATE").is_some() {
@@ -44,7 +44,8 @@ pub fn pairs_are_reached(name: &str, coverage: Coverage, of: Of, count: u64) {
     assert!(unreached.is_empty(), "never reached: {}", unreached.join("; "));
 }
 
-/// Runs `count` seeds, or as many as `SIM_SEEDS` says, until something is wrong; what they reached. `option` is what `sim` has to be told.
+/// Runs `count` seeds, or as many as `SIM_SEEDS` says, until something is wrong; returns what they reached. `option` is
+/// the option of `sim` for such seeds.
 pub fn nothing_is_wrong(of: Of, count: u64, option: &str) -> Coverage {
     let seeds = std::env::var("SIM_SEEDS").ok();
     let seeds = seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(count);
@@ -69,7 +70,7 @@ pub fn nothing_is_wrong(of: Of, count: u64, option: &str) -> Coverage {
     coverage
 }
 
-/// Each broken rule must be found within so many seeds.
+/// Each broken rule must be found within this many seeds.
 pub fn broken_rules_are_found(of: Of, budgets: &[(Bug, u64)]) {
     let mut unfound = Vec::new();
     for &(bug, budget) in budgets {

@@ -20,8 +20,7 @@ const WATCHED: [&str; 9] = [
     "/opt",
 ];
 
-/// One look at the machine, one line per thing. Things of other testbeds, which
-/// come and go meanwhile, are left out.
+/// The machine's state, one line per thing, without the things of other testbeds, which come and go meanwhile.
 pub struct Snapshot {
     lines: BTreeSet<String>,
 }
@@ -74,13 +73,12 @@ impl Snapshot {
         Ok(Self { lines })
     }
 
-    /// What is in `later` and not in this.
+    /// The lines that are in `later` and not in this.
     pub fn what_is_new(&self, later: &Self) -> Vec<String> {
         later.lines.difference(&self.lines).cloned().collect()
     }
 
-    /// Processes that have to do with the instance: by control group or by what
-    /// their command line or environment names.
+    /// Processes that are related to the instance: by control group, or by names in their command line or environment.
     pub fn processes_of(instance: u8) -> Result<Vec<i32>> {
         let group = format!("cdb-testbed-{instance}/");
         let paths = [format!("/cdb-testbed/{instance}/"), format!("cdbtb{instance}")];
@@ -89,7 +87,7 @@ impl Snapshot {
         for pid in all_processes().into_iter().filter(|pid| *pid != myself) {
             let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
             let line = command_line(pid);
-            // A zombie has no command line: it is over and waits for init.
+            // A zombie has no command line: it has ended and waits for init.
             if line.is_empty() {
                 continue;
             }
@@ -101,7 +99,7 @@ impl Snapshot {
     }
 }
 
-/// A file; a link with its target, which tells whose it is.
+/// A file; a link with its target, which shows the owner.
 fn described(path: &Path) -> String {
     match fs::read_link(path) {
         Ok(target) => format!("file {} -> {}", path.display(), target.display()),
@@ -146,7 +144,7 @@ fn strip_numbers(line: &str) -> &str {
         .map_or(line, |(_, rest)| rest)
 }
 
-/// Tells whether a line is about another instance than `instance`.
+/// True if a line is about another instance than `instance`.
 fn is_of_other(line: &str, instance: u8) -> bool {
     (0..=testbed::plan::MAX_INSTANCE)
         .filter(|other| *other != instance)

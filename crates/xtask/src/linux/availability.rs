@@ -60,11 +60,11 @@ pub struct Arguments {
     #[arg(long, default_value_t = 3)]
     replicas: i32,
     /// Failover times of the database that is made (`failover.profile`).
-    #[arg(long, conflicts_with = "service", value_parser = ["default", "fast"])]
+    #[arg(long, conflicts_with = "service", value_parser = ["standard", "fast"])]
     profile: Option<String>,
-    /// What a primary that is cut off may answer in the database that is made (`failover.reads`).
-    #[arg(long, conflicts_with = "service", value_parser = ["stale", "strict"])]
-    reads: Option<String>,
+    /// Whether a primary that is cut off may answer reads in the database that is made (`failover.staleReads`).
+    #[arg(long, conflicts_with = "service", value_parser = ["allow", "forbid"])]
+    stale_reads: Option<String>,
     /// A JSON merge patch for the spec of the database that is made, such as '{"durability":{"mode":"Async"}}'.
     #[arg(long, value_name = "JSON", conflicts_with = "service")]
     spec: Option<String>,
@@ -196,9 +196,9 @@ impl Arguments {
         self.runs.unwrap_or(if scenario.fault == Fault::Load { 1 } else { 10 })
     }
 
-    /// What `--profile` and `--reads` ask of `spec.failover`.
+    /// What `--profile` and `--stale-reads` ask of `spec.failover`.
     fn failover(&self) -> Vec<(&'static str, String)> {
-        let asked = [("profile", &self.profile), ("reads", &self.reads)];
+        let asked = [("profile", &self.profile), ("staleReads", &self.stale_reads)];
         let asked = asked
             .into_iter()
             .filter_map(|(field, value)| Some((field, value.as_ref()?)));
@@ -223,7 +223,7 @@ impl Arguments {
         // Another request is set in the running pods; the first one needs new pods (another class of service).
         merge(&mut spec, &json!({"resources": {"requests": {"cpu": "100m"}}}));
         if let Some(class) = class {
-            merge(&mut spec, &json!({"storage": {"storageClassName": class}}));
+            merge(&mut spec, &json!({"storage": {"data": {"storageClassName": class}}}));
         }
         for (field, value) in self.failover() {
             merge(&mut spec, &json!({"failover": {field: value}}));
@@ -525,22 +525,22 @@ mod tests {
 
     #[test]
     fn profile_and_reads_are_in_the_spec_and_in_the_name() {
-        let arguments = arguments("--profile fast --reads strict").unwrap();
+        let arguments = arguments("--profile fast --stale-reads forbid").unwrap();
         let spec = arguments.spec(Some("loop")).unwrap();
-        assert_eq!(spec["failover"], json!({"profile": "Fast", "reads": "Strict"}));
-        assert_eq!(spec["storage"]["storageClassName"], "loop");
+        assert_eq!(spec["failover"], json!({"profile": "Fast", "staleReads": "Forbid"}));
+        assert_eq!(spec["storage"]["data"]["storageClassName"], "loop");
         let spec: api::spec::ClusteredDatabaseSpec = serde_json::from_value(spec).unwrap();
         assert_eq!(spec.failover.profile, api::spec::FailoverProfile::Fast);
         assert_eq!(
             arguments.own_name(),
-            "this operator, 3 instances, profile Fast, reads Strict"
+            "this operator, 3 instances, profile Fast, staleReads Forbid"
         );
     }
 
     #[test]
     fn another_profile_or_one_for_another_operator_is_refused() {
         assert!(arguments("--profile quick").is_err());
-        assert!(arguments("--service db --secret s --selector a=b --image i --reads strict").is_err());
+        assert!(arguments("--service db --secret s --selector a=b --image i --stale-reads forbid").is_err());
         assert!(arguments("--service db --secret s --selector a=b --image i").is_ok());
         assert_eq!(arguments("").unwrap().spec(None).unwrap().get("failover"), None);
     }
@@ -567,12 +567,13 @@ mod tests {
 
     #[test]
     fn a_patch_is_merged_into_the_spec() {
-        let mut spec = json!({"replicas": 3, "storage": {"size": "1Gi"}});
+        let mut spec = json!({"replicas": 3, "storage": {"data": {"size": "1Gi"}}});
         merge(
             &mut spec,
-            &json!({"storage": {"storageClassName": "loop"}, "replicas": null, "failover": {"profile": "Fast"}}),
+            &json!({"storage": {"data": {"storageClassName": "loop"}}, "replicas": null, "failover": {"profile": "Fast"}}),
         );
-        let wanted = json!({"storage": {"size": "1Gi", "storageClassName": "loop"}, "failover": {"profile": "Fast"}});
+        let wanted =
+            json!({"storage": {"data": {"size": "1Gi", "storageClassName": "loop"}}, "failover": {"profile": "Fast"}});
         assert_eq!(spec, wanted);
     }
 }

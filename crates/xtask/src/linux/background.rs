@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use tokio::task::JoinHandle;
 
-/// Programs that run one after another while other things go on; they are ended when this program is. One that fails is run once more.
+/// Programs that run one after another beside other work; they end with this program. A failed one is run once more.
 #[derive(Debug)]
 pub struct Background {
     /// None once its end was seen.
@@ -14,7 +14,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts the first of `steps`, each a name and a program. What a program says is shown when it ends, as a whole.
+    /// Starts the first of `steps`, each a name and a program. A program's output is shown as a whole when it ends.
     pub fn start(steps: impl IntoIterator<Item = (String, Command)>) -> Self {
         let steps: Vec<_> = steps.into_iter().collect();
         let work = async {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_step_is_told_and_ends_the_rest() {
+    async fn a_failed_step_is_reported_and_ends_the_others() {
         let mut work = Background::start([shell("exit $CODE"), shell("exit 4")]);
         let error = work.finish().await.unwrap_err();
         assert_eq!(error.to_string(), "exit $CODE: exit status: 3");

@@ -1,29 +1,32 @@
 //! Which end-to-end tests may run beside others: those that hurt nothing but their own database and measure no bound of an outage.
 //!
 //! A test that cuts a node, stops the API server or the operator, cordons a node, fills a disk or measures how long writes stop runs
-//! alone. So does one that is not listed here.
+//! alone. So does a test that is not in this list.
 
 /// Suites and their tests.
-const BESIDE: [(&str, &[&str]); 8] = [
+const BESIDE: [(&str, &[&str]); 11] = [
     (
         "admission",
         &[
-            "the_api_server_refuses_bad_resources_in_our_words",
-            "the_api_server_takes_every_example",
+            "the_api_server_refuses_bad_resources_with_our_messages",
+            "the_api_server_accepts_every_example",
             "what_was_applied_may_be_applied_empty",
         ],
+    ),
+    (
+        "archive",
+        &["wal_is_archived_from_a_running_database_on_and_through_a_failover"],
     ),
     ("conformance", &["a_real_api_server_answers_as_the_one_in_memory_does"]),
     ("disks", &["a_wal_volume_is_added_to_a_running_database"]),
     (
         "lifecycle",
         &[
-            "a_namespace_goes_with_a_ready_database_in_it",
+            "a_namespace_with_a_ready_database_can_be_deleted",
             "an_only_instance_that_is_killed_comes_back_with_every_row",
-            "deletion_keeps_or_removes_volumes_as_told",
+            "deletion_keeps_or_removes_volumes_as_the_spec_says",
             "one_two_and_three_instances_come_up_and_replicate",
             "parameters_are_reloaded_or_restarted_in_place_standbys_first",
-            "repairs_what_is_deleted_or_edited_by_hand",
             "scales_and_changes_its_image_one_pod_at_a_time",
         ],
     ),
@@ -31,9 +34,17 @@ const BESIDE: [(&str, &[&str]); 8] = [
         "operator",
         &[
             "a_foreign_object_is_named_and_never_touched",
-            "a_missing_storage_class_and_a_bad_image_are_explained_and_mended",
+            "a_missing_storage_class_and_a_bad_image_are_explained_and_can_be_corrected",
             "creation_takes_few_writes_and_an_idle_database_none",
-            "what_was_decided_in_a_failover_is_recorded_and_replays_to_the_same",
+            "decisions_of_a_failover_are_recorded_and_replay_to_the_same",
+        ],
+    ),
+    (
+        "operations",
+        &[
+            "a_lost_lease_is_made_again_and_quarantined_data_is_removed_on_request",
+            "a_restart_replaces_each_pod_once_under_writes",
+            "the_loss_of_two_volumes_is_accepted_and_new_members_are_filled_from_the_last_one",
         ],
     ),
     (
@@ -46,27 +57,60 @@ const BESIDE: [(&str, &[&str]); 8] = [
         ],
     ),
     (
+        "recovery",
+        &["a_database_is_made_from_a_backup_as_it_was_before_a_mistake"],
+    ),
+    (
         "repair",
         &[
             "objects_that_are_deleted_are_made_again_and_no_pod_restarts",
-            "objects_that_are_edited_are_set_right",
+            "edited_objects_are_corrected",
         ],
     ),
     (
         "rest",
         &[
             "a_database_hibernates_and_wakes_with_its_rows",
-            "a_database_with_a_frozen_instance_hibernates",
             "a_fenced_primary_is_replaced_and_its_pod_and_volume_stay",
         ],
     ),
 ];
 
+/// End-to-end tests that only `--long` runs, or whoever asks for them by name: a lower rung sees the same faults, and these show that
+/// it does so for the right reason.
+const LONG: [(&str, &[&str]); 5] = [
+    // Drivers from other languages' registries.
+    ("clients", &["drivers_connect_as_the_documentation_says"]),
+    // The same with one volume for all: `a_database_whose_volumes_are_all_full_heals_when_they_grow`, and `machine`'s `cluster::wal_claims`.
+    (
+        "disks",
+        &["a_database_whose_wal_volumes_are_all_full_names_them_and_heals_when_they_grow"],
+    ),
+    // It checks the benchmark, not the product.
+    ("failover", &["any_postgresql_behind_a_service_can_be_measured"]),
+    // `operator/tests/simulated` ends the operator at each write of a creation.
+    (
+        "operator",
+        &["an_operator_killed_after_every_write_reaches_the_same_end"],
+    ),
+    // `machine`'s `cluster::hibernation`, and the agents' dead-man with real servers.
+    ("rest", &["a_database_with_a_frozen_instance_hibernates"]),
+];
+
+/// Whether only `--long` runs this test.
+#[must_use]
+pub fn is_long(suite: &str, test: &str) -> bool {
+    has(&LONG, suite, test)
+}
+
 /// Whether a test of this suite may run beside others.
 #[must_use]
 pub fn may(suite: &str, test: &str) -> bool {
-    BESIDE
-        .iter()
+    has(&BESIDE, suite, test)
+}
+
+fn has(list: &[(&str, &[&str])], suite: &str, test: &str) -> bool {
+    list.iter()
         .any(|(known, tests)| *known == suite && tests.contains(&test))
 }
 
@@ -92,7 +136,7 @@ mod tests {
     #[test]
     fn every_test_that_is_listed_is_there() {
         let sources: BTreeMap<_, _> = suites().into_iter().collect();
-        for (suite, tests) in BESIDE {
+        for (suite, tests) in BESIDE.into_iter().chain(LONG) {
             for test in tests {
                 let found = sources[suite].contains(&format!("#[tokio::test]\nasync fn {test}()"));
                 assert!(found, "e2e/tests/{suite}.rs has no test {test}");

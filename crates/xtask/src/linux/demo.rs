@@ -1,16 +1,18 @@
 //! `cargo xtask demo`: the main job, from nothing to a recovered primary.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use api::operation::{ClusterReference, ClusteredDatabaseOperationSpec, OperationPhase, Switchover};
-use api::{ClusteredDatabase, ClusteredDatabaseOperation};
+use api::ClusteredDatabase;
+use api::operation::{Action, OperationPhase, Restart, Switchover};
 use clap::Args;
+use e2e::store::{BUCKET, Store, close_segment};
 use e2e::wait::{Seen, until};
 use e2e::{Images, Namespace, SqlClient, namespace};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams};
+use machine::units::Bytes;
 use serde_json::json;
 use suites::shell;
 use testbed::{Options, POSTGRES_IMAGE, Testbed, progress};
@@ -22,8 +24,6 @@ use super::image;
 const NAMESPACE: &str = "cdb-demo";
 /// The demo's database.
 const DATABASE: &str = "demo";
-/// The operation that asks for a switchover.
-const OPERATION: &str = "demo-move";
 /// How many rows are written first.
 const ROWS: u32 = 1000;
 /// Bound of each step; far more than it takes, so that a slow machine passes and a stuck one does not.
@@ -49,21 +49,30 @@ pub struct Arguments {
 /// Runs the demo.
 ///
 /// # Errors
-/// When a step fails or takes longer than its bound; the error says what was seen last.
+/// When a step fails or takes longer than its bound; the error has the last observed state.
 pub async fn run(arguments: Arguments) -> Result<()> {
     let start = Instant::now();
     let (client, images, kubeconfig) = prepare(&arguments).await?;
     say("installing the operator");
     e2e::install::install(&client, &shell::repository()?, &images).await?;
     let namespace = Namespace::fresh(client, NAMESPACE).await?;
+    let store = match &kubeconfig {
+        Some(path) => Some(store(&namespace, path).await?),
+        None => None,
+    };
     println!("    set-up took {:.0} s\n", start.elapsed().as_secs_f64());
 
     let mut summary = Vec::new();
-    create(&namespace, &mut summary).await?;
+    create(&namespace, store.as_ref(), &mut summary).await?;
     let sql = write(&namespace, &images, &mut summary).await?;
     change(&namespace, &mut summary).await?;
-    let rows = ROWS + switch_over(&namespace, &sql, &mut summary).await?;
+    let rows = ROWS + operate(&namespace, &sql, &mut summary).await?;
     kill_primary(&namespace, &sql, rows, &mut summary).await?;
+    bring_back(&namespace, &sql, &mut summary).await?;
+    match &store {
+        Some(store) => recover(&namespace, &images, store, &sql, &mut summary).await?,
+        None => summary.push("No backup was taken: that needs a store which your cluster reaches.".to_owned()),
+    }
     if arguments.keep {
         summary.push(format!(
             "The database {DATABASE} in namespace {NAMESPACE} is left running."
@@ -85,7 +94,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
 
 /// The spec of a small database whose volumes go with it.
 pub fn small(replicas: i32) -> serde_json::Value {
-    json!({"replicas": replicas, "storage": {"size": "1Gi"}, "volumePolicy": {"onDelete": "Delete"}})
+    json!({"replicas": replicas, "storage": {"data": {"size": "1Gi"}, "retentionPolicy": {"whenDeleted": "Delete"}}})
 }
 
 fn say(what: &str) {
@@ -116,9 +125,23 @@ async fn prepare(arguments: &Arguments) -> Result<(kube::Client, Images, Option<
     Ok((e2e::connect(Some(&path), None).await?, images, Some(path)))
 }
 
-async fn create(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> {
-    say("creating a database of three instances");
-    namespace.create(DATABASE, small(3)).await?;
+/// A store for backups on this machine, which the local cluster reaches.
+async fn store(namespace: &Namespace, kubeconfig: &Path) -> Result<Store> {
+    let store = Store::start(kubeconfig).await?;
+    store.test_store().make_bucket(BUCKET)?;
+    store.let_in(namespace).await?;
+    Ok(store)
+}
+
+async fn create(namespace: &Namespace, store: Option<&Store>, summary: &mut Vec<String>) -> Result<()> {
+    let mut spec = small(3);
+    if let Some(store) = store {
+        say("creating a database of three instances, whose WAL is archived in an S3 store on this machine");
+        spec["backup"] = json!({"store": store.spec()});
+    } else {
+        say("creating a database of three instances");
+    }
+    namespace.create(DATABASE, spec).await?;
     let (database, time) = watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
     println!("{}", table(&database));
     summary.push(format!("Creating -> Ready (3 instances): {:.1} s", time.as_secs_f64()));
@@ -168,8 +191,8 @@ async fn change(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> 
     Ok(())
 }
 
-/// Asks for another primary by an operation, while rows are written; returns how many of them were acknowledged.
-async fn switch_over(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<String>) -> Result<u32> {
+/// Asks for another primary, and for a restart of all instances; returns how many rows were acknowledged meanwhile.
+async fn operate(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<String>) -> Result<u32> {
     let status = namespace.get(DATABASE).await?.status.unwrap_or_default();
     let to = match status.current_primary.as_deref() {
         Some("demo-1") => "demo-2",
@@ -178,30 +201,34 @@ async fn switch_over(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<S
     say(&format!(
         "asking for {to} as the primary, by a ClusteredDatabaseOperation"
     ));
-    let spec = ClusteredDatabaseOperationSpec {
-        cluster_ref: ClusterReference {
-            name: DATABASE.to_owned(),
-        },
-        switchover: Some(Switchover { to: to.to_owned() }),
-        cancel: false,
-    };
+    let switchover = Action::Switchover(Switchover { to: to.to_owned() });
+    let mut acknowledged = operation(namespace, sql, "demo-move", switchover, summary).await?;
+    say("asking for other pods of all instances, by another one: standbys first, the primary last");
+    let restart = Action::Restart(Restart {});
+    acknowledged += operation(namespace, sql, "demo-restart", restart, summary).await?;
+    Ok(acknowledged)
+}
+
+/// Makes an operation that moves the primary, while rows are written, and waits for its end.
+async fn operation(
+    namespace: &Namespace,
+    sql: &SqlClient,
+    name: &str,
+    action: Action,
+    summary: &mut Vec<String>,
+) -> Result<u32> {
     let before = namespace.holder(DATABASE).await?;
-    let operations: Api<ClusteredDatabaseOperation> = namespace.api();
-    let operation = ClusteredDatabaseOperation::new(OPERATION, spec);
-    operations.create(&PostParams::default(), &operation).await?;
+    let (what, start) = (action.name(), Instant::now());
+    namespace.ask(DATABASE, name, action).await?;
     let (acknowledged, outage) = write_until_new_holder(namespace, sql, before.as_deref()).await?;
-    let completed = || async {
-        let status = operations.get(OPERATION).await?.status.unwrap_or_default();
-        Ok(match status.phase {
-            Some(OperationPhase::Completed) => Seen::Yes(status.message.unwrap_or_default()),
-            phase => Seen::NotYet(format!("{phase:?}: {:?}", status.message)),
-        })
-    };
-    let (message, _) = until("the operation to be completed", BOUND, completed).await?;
-    println!("    operation {OPERATION} is Completed: {message}");
+    let completed = namespace.wait_operation(name, OperationPhase::Completed, BOUND);
+    let message = watched(namespace, completed).await?;
+    println!("    operation {name} is Completed: {message}");
+    let time = start.elapsed();
     watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
     summary.push(format!(
-        "switchover by an operation: longest time without a write {:.1} s",
+        "{what} by an operation: {:.1} s, longest time without a write {:.1} s",
+        time.as_secs_f64(),
         outage.as_secs_f64()
     ));
     Ok(acknowledged)
@@ -262,10 +289,86 @@ async fn write_until_new_holder(
     }
 }
 
+/// Deletes the database and makes it again from what that leaves.
+async fn bring_back(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<String>) -> Result<()> {
+    say("deleting the database by accident, and bringing it back");
+    const COUNT: &str = "SELECT count(*) FROM visits";
+    let before = sql.sql(COUNT).await?;
+    let retain = json!({"storage": {"retentionPolicy": {"whenDeleted": "Retain"}}});
+    namespace.change(DATABASE, retain).await?;
+    let spec = namespace.get(DATABASE).await?.spec;
+    let databases = namespace.api::<ClusteredDatabase>();
+    databases.delete(DATABASE, &DeleteParams::default()).await?;
+    namespace.wait_gone(DATABASE, BOUND).await?;
+    let mut spec = serde_json::to_value(&spec).context("write the spec")?;
+    spec["bootstrap"]["volumes"] = json!({"adopt": "Newest"});
+    namespace.create(DATABASE, spec).await?;
+    let (_, time) = watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
+    let after = sql.sql(COUNT).await?;
+    anyhow::ensure!(after == before, "{after} rows, and there were {before}");
+    summary.push(format!(
+        "deleted and made again: Ready after {:.1} s, all {after} rows there, with the same password",
+        time.as_secs_f64()
+    ));
+    Ok(())
+}
+
+/// Takes a backup, loses a table by a mistake, and makes another database as this one was just before.
+async fn recover(
+    namespace: &Namespace,
+    images: &Images,
+    store: &Store,
+    sql: &SqlClient,
+    summary: &mut Vec<String>,
+) -> Result<()> {
+    const COUNT: &str = "SELECT count(*) FROM visits";
+    const NEW: &str = "demo-before";
+    const NOW: &str = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
+    say("taking a backup");
+    namespace.back_up(DATABASE, "demo-backup").await?;
+    let (backup, time) = namespace.wait_backup("demo-backup", BOUND).await?;
+    println!("    {} is in the store", backup.name);
+    summary.push(format!(
+        "backup: {:.1} s, {} of files, {} stored",
+        time.as_secs_f64(),
+        Bytes(backup.data_bytes).rounded(),
+        Bytes(backup.stored_bytes).rounded()
+    ));
+    sql.sql("INSERT INTO visits DEFAULT VALUES").await?;
+    let (before, at) = (sql.sql(COUNT).await?, sql.sql(NOW).await?);
+    say(&format!(
+        "DROP TABLE visits, by mistake, and another database as this one was at {at}"
+    ));
+    sql.sql("DROP TABLE visits").await?;
+    close_segment(namespace, DATABASE).await?;
+    let uid = namespace.get(DATABASE).await?.metadata.uid.unwrap_or_default();
+    let folder = format!("{DATABASE}-{}", uid.get(..8).context("a UID")?);
+    let mut spec = small(1);
+    spec["bootstrap"]["recovery"] = json!({"from": {"cluster": folder, "store": store.spec()}, "target": {"time": at}});
+    namespace.create(NEW, spec).await?;
+    let (_, time) = namespace.wait_ready(NEW, BOUND).await?;
+    let recovered = SqlClient::start(namespace, NEW, &images.postgres).await?;
+    let rows = recovered.sql(COUNT).await?;
+    anyhow::ensure!(rows == before, "{rows} rows, and there were {before}");
+    summary.push(format!(
+        "table dropped, and recovered to the second before: Ready after {:.1} s, all {rows} rows there",
+        time.as_secs_f64()
+    ));
+    namespace
+        .api::<ClusteredDatabase>()
+        .delete(NEW, &DeleteParams::default())
+        .await?;
+    namespace.wait_gone(NEW, BOUND).await?;
+    Ok(())
+}
+
 async fn remove(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> {
     say("deleting the database, its volumes too");
     namespace
-        .change(DATABASE, json!({"volumePolicy": {"onDelete": "Delete"}}))
+        .change(
+            DATABASE,
+            json!({"storage": {"retentionPolicy": {"whenDeleted": "Delete"}}}),
+        )
         .await?;
     namespace
         .api::<ClusteredDatabase>()
@@ -289,7 +392,7 @@ async fn remove(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> 
     Ok(())
 }
 
-/// Prints every change of phase and step while `work` goes on.
+/// Prints every change of phase and step during `work`.
 async fn watched<T>(namespace: &Namespace, work: impl Future<Output = Result<T>>) -> Result<T> {
     let start = Instant::now();
     let follow = async {

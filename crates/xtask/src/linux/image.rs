@@ -28,9 +28,10 @@ pub const WRITER: Image = Image {
 };
 
 /// What an agent is made of, beside the toolchain.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 7] = [
     "crates/agent",
     "crates/api",
+    "crates/backup",
     "crates/listen",
     "crates/machine",
     "Cargo.toml",
@@ -167,7 +168,7 @@ async fn build_image(image: Image, name: &str) -> Result<()> {
 
 fn hash_of(image: Image) -> Result<String> {
     use std::hash::Hasher;
-    // Not for security: it only tells builds of one machine apart.
+    // Not for security: it only distinguishes builds of one machine.
     let mut hasher = std::hash::DefaultHasher::new();
     for binary in image.binaries {
         let file = binaries()?.join(binary);

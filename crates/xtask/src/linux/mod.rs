@@ -22,7 +22,7 @@ pub enum Task {
     Bench(bench::Arguments),
     /// Measure how long writes stop when something happens, and whether anything acknowledged is lost.
     Availability(Box<availability::Arguments>),
-    /// Random faults while clients write and read, and a check of all that they were told.
+    /// Random faults while clients write and read, and a check of all answers to them.
     Soak(soak::Arguments),
     /// Build the operator's image.
     Image(image::Arguments),

@@ -31,7 +31,7 @@ const LISTS: &str = "lists.json";
 /// The database's name.
 const NAME: &str = "db";
 
-/// Random faults for some time, while clients append numbers to lists and read them; then everything they were told is checked.
+/// Random faults for some time, while clients append numbers to lists and read them; then all answers to them are checked.
 ///
 /// Without --context it brings up the local testbed and installs this operator, and all faults of the machine are drawn. With it,
 /// the operator must be installed there, and the faults are those that can be made through the API server.
@@ -64,7 +64,7 @@ pub struct Arguments {
     check: Option<PathBuf>,
 }
 
-/// Makes the soak, and prints and writes what it showed.
+/// Makes the soak, and prints and writes its results.
 ///
 /// # Errors
 /// When it cannot be made, the database does not come back by itself, or the history is none that may be.
@@ -85,7 +85,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     write(&arguments.out, &done)?;
     println!("\n{}\nwritten to {}", done.summary(), arguments.out.display());
     ensure!(done.is_good(), "--seed {seed} shows what must never happen: see above");
-    // One that is not good is left, to be looked at.
+    // A database that did not pass stays, for inspection.
     subject.namespace.remove().await
 }
 

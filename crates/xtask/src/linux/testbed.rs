@@ -10,7 +10,7 @@ use testbed::{Options, Outcome, Status, Testbed, Timing};
 #[derive(Debug, Args)]
 pub struct Arguments {
     /// Which of the testbeds of this machine, 0 to 7, which run beside each other; or `auto`: the
-    /// one that this checkout holds, else one that nobody does.
+    /// one that this checkout holds, else a free one.
     #[arg(long, global = true, env = testbed::INSTANCE_VARIABLE, default_value = "0")]
     instance: String,
     #[command(subcommand)]
@@ -29,7 +29,7 @@ enum Command {
         #[arg(long)]
         force: bool,
     },
-    /// Say who holds it, whether its nodes are Ready, and where things are.
+    /// Show its holder, whether its nodes are Ready, and where things are.
     Status,
     /// Load an image, by its name in buildah's store or by the path of an archive, into all nodes.
     Load {
@@ -57,7 +57,7 @@ struct UpArguments {
     /// Silence after which a node counts as unreachable (Kubernetes: 50).
     #[arg(long, value_name = "SECONDS")]
     node_monitor_grace: Option<u32>,
-    /// How often nodes are looked at (Kubernetes: 5).
+    /// How often nodes are checked (Kubernetes: 5).
     #[arg(long, value_name = "SECONDS")]
     node_monitor_period: Option<u32>,
     /// How often a kubelet computes its status (Kubernetes: 10).
@@ -135,7 +135,7 @@ async fn status(instance: u8) -> Result<()> {
     Ok(())
 }
 
-/// Prints a line; whoever closed the pipe has read enough.
+/// Prints a line; a closed pipe is no error.
 fn tell(text: &str) {
     let _ = writeln!(std::io::stdout(), "{text}");
 }

@@ -24,7 +24,7 @@ const ALL: [&str; 3] = ["--workspace", "--features", "e2e/cluster"];
 /// Runs all checks, or the end-to-end tests whose names contain `name`.
 pub async fn all(name: Option<&str>, tally: &mut summary::Tally) -> Result<()> {
     if name.is_some() {
-        let suites = build(&["-p", "e2e", "--features", "cluster"], tally)?;
+        let suites = build(&ALL, tally)?;
         return on_a_cluster(&suites, name, tally).await;
     }
     check_format()?;
@@ -154,7 +154,11 @@ fn jobs<const N: usize>(
     for suite in suites.iter().filter(|suite| suite.needs_cluster()) {
         let file = suite.tests.as_deref().unwrap_or_default();
         for test in suite.names()? {
-            if name.is_some_and(|name| !test.contains(name)) {
+            let is_asked_for = name.map_or_else(
+                || e2e::is_long() || !beside::is_long(file, &test),
+                |name| test.contains(name),
+            );
+            if !is_asked_for {
                 continue;
             }
             let mut command = suite.command();
@@ -174,7 +178,7 @@ fn jobs<const N: usize>(
 
 /// Bans, licences and sources of all dependencies by `deny.toml`, and their advisories if the database of these can be
 /// fetched. `cargo deny` is no part of Rust, and takes longer to build than all of this: it is used where it is, and
-/// what was not checked is said.
+/// it names what was not checked.
 async fn check_dependencies(tally: &mut summary::Tally) -> Result<()> {
     let deny = |arguments: &[&str]| {
         let mut command = cargo_command(&["deny", "--all-features"]);
@@ -218,10 +222,16 @@ fn install_packages() -> Result<()> {
             .flatten()
             .any(|version| version.path().join("bin/initdb").exists())
     });
-    let have_ip = ["/usr/sbin/ip", "/sbin/ip", "/usr/bin/ip"]
-        .iter()
-        .any(|program| std::path::Path::new(program).exists());
-    let wanted = [(have, "postgresql"), (have_ip, "iproute2")];
+    let program = |name: &str| {
+        ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+            .iter()
+            .any(|folder| std::path::Path::new(folder).join(name).exists())
+    };
+    let wanted = [
+        (have, "postgresql"),
+        (program("ip"), "iproute2"),
+        (program("zstd"), "zstd"),
+    ];
     let missing: Vec<&str> = wanted
         .iter()
         .filter(|(have, _)| !have)
@@ -232,7 +242,7 @@ fn install_packages() -> Result<()> {
     }
     if !std::path::Path::new("/usr/bin/apt-get").exists() {
         bail!(
-            "the tests need the program `ip` and PostgreSQL's server programs in /usr/lib/postgresql/<version>/bin, and there is no apt-get to install them: install iproute2, and PostgreSQL 15 or newer"
+            "the tests need the programs `ip` and `zstd`, and PostgreSQL's server programs in /usr/lib/postgresql/<version>/bin, and there is no apt-get to install them: install iproute2, zstd, and PostgreSQL 15 or newer"
         );
     }
     step(

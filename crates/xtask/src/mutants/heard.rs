@@ -5,7 +5,7 @@ use super::{Mutant, property, unit};
 pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "an-unsigned-message-counts",
-        planted: "A promise, a report or an answer that nobody has signed counts as the member's that it names.",
+        planted: "An unsigned promise, report or answer counts as the message of the member that it names.",
         breaks: "protocol 1",
         file: "instance/keys.rs",
         text: "proven.ok_or(\"the message is not signed with the member's key\")?",
@@ -14,7 +14,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "any-members-key-counts",
-        planted: "A message that is signed with whatever key counts as the member's that it names.",
+        planted: "A message that is signed with any key counts as the message of the member that it names.",
         breaks: "protocol 1",
         file: "instance/keys.rs",
         text: "key == proven",
@@ -23,7 +23,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a-new-member-need-not-have-its-key",
-        planted: "A member that no key is known of may report the key of another.",
+        planted: "A member without a known key may report the key of another.",
         breaks: "protocol 1",
         file: "instance/keys.rs",
         text: "check_key(key(&request.report), proven)",
@@ -32,7 +32,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a-new-member-displaces-one-that-is-heard",
-        planted: "A stranger reports as a new member of a pod, and takes the place of the one that runs there.",
+        planted: "Another process reports as a new member of a pod, and replaces the one that runs there.",
         breaks: "protocol 1",
         file: "instance/keys.rs",
         text: "context.now < since.plus(SILENT)",
@@ -41,30 +41,30 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "the-lease-overrules-the-operators-certificate",
-        planted: "The key that the operator has signed counts for nothing: without a report in the Lease, no member is believed.",
+        planted: "The key that the operator has certified does not count: without a report in the Lease no member's messages count.",
         breaks: "protocol 1",
         file: "instance/keys.rs",
         text: "certified.find(|certified| certified.member == *member)",
         instead: "certified.find(|certified| certified.member == *member && certified.key.is_empty())",
-        found_by: unit("instance::keys::tests::what_the_operator_has_certified_counts_before_the_lease_and_without_it"),
+        found_by: unit("instance::keys::tests::a_certified_key_counts_before_the_leases_and_without_it"),
     },
     Mutant {
         name: "any-epoch-is-believed",
         planted: "A report or a request for a promise may name any epoch: one message uses them all up.",
         breaks: "protocol 7",
-        file: "instance/heard.rs",
+        file: "instance/election/mod.rs",
         text: "epoch.is_in_reach_of(record.epoch)",
         instead: "true",
-        found_by: unit("instance::heard::tests::a_promise_in_reach_is_taken_up_and_one_beyond_it_is_refused"),
+        found_by: unit("instance::heard::tests::a_promise_in_reach_is_adopted_and_one_beyond_it_is_refused"),
     },
     Mutant {
         name: "only-the-next-epoch-is-believed",
         planted: "A promise above the next epoch is refused: the member that gave it never follows again.",
         breaks: "protocol 7",
-        file: "instance/heard.rs",
+        file: "instance/election/mod.rs",
         text: "epoch.is_in_reach_of(record.epoch)",
         instead: "record.epoch.next().is_some_and(|next| epoch <= next)",
-        found_by: unit("instance::heard::tests::a_promise_in_reach_is_taken_up_and_one_beyond_it_is_refused"),
+        found_by: unit("instance::heard::tests::a_promise_in_reach_is_adopted_and_one_beyond_it_is_refused"),
     },
     Mutant {
         name: "any-timeline-is-believed",
@@ -86,13 +86,13 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "any-timeline-is-reserved-next",
-        planted: "An election goes on from whatever timeline the Lease names, and writes a file for each before it.",
+        planted: "An election accepts any timeline in the Lease, and writes a history file for each one before it.",
         breaks: "protocol 14",
-        file: "instance/election/take.rs",
+        file: "instance/lease_rules.rs",
         text: "newest.0 - own.0 <= UNUSED",
         instead: "true",
         found_by: unit(
-            "instance::extremes::a_lease_with_a_number_that_has_no_successor_is_taken_by_nobody_and_that_is_told",
+            "instance::extremes::a_lease_with_a_number_that_has_no_successor_is_not_taken_and_the_wait_says_so",
         ),
     },
     Mutant {
@@ -106,7 +106,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "a-negative-epoch-is-zero",
-        planted: "A Lease with a negative number reads as one that nobody has held.",
+        planted: "A Lease with a negative number reads as one that never had a holder.",
         breaks: "protocol 18",
         file: "lease_object.rs",
         text: "u64::try_from(value).map_err(|_| InvalidLease::OutOfRange { field, value })",

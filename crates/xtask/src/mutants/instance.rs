@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use machine::instance::RULES;
+use machine::instance::steps::{PROMISE, PROMISE_WRITES, PROMOTION, Step};
 
 use super::{Mutant, named};
 
@@ -273,6 +274,7 @@ pub const ANSWERS: &[&str] = &[
     "an-answer-from-before-a-promise-counts",
     "an-older-lease-counts",
     "an-old-reading-forgets-a-promise",
+    "a-backup-is-taken-again",
 ];
 
 /// Rules that carry out the protocol and have no mutant yet. None may be added.
@@ -295,13 +297,24 @@ What one agent does about the PostgreSQL in its pod.
 
 ## Rules
 
-At each decision the rules are tried in this order, and the first that applies decides.
+At each decision the rules are tried in this order, and the first that applies decides. A rule that explains
+only says what is waited for.
 \"Protocol\" names the rules of the
 [failover protocol](protocol.md) that a rule carries out. \"Mutants\" are versions of the rule that are broken on purpose
 ([all of them](mutants.md)); the next table says which test finds each.
 
-| # | rule | family | what | protocol | mutants |
-|---|---|---|---|---|---|
+| # | rule | family | kind | what | protocol | mutants |
+|---|---|---|---|---|---|---|
+";
+
+const STEPS: &str = "
+## Steps of a promise and of a promotion
+
+The rules `promise` and `promote` begin work of several steps. The agent, the simulator and the model walk these
+lists. A step begins as soon as the steps in its column \"after\" have ended, so some run beside each other.
+
+| work | step | after | what | protocol |
+|---|---|---|---|---|
 ";
 
 const TESTS: &str = "
@@ -314,6 +327,20 @@ member answers to others, or what it takes for observed.
 |---|---|---|---|
 ";
 
+/// The rows of one list of steps.
+fn steps<S: std::fmt::Debug>(work: &str, steps: &[Step<S>], page: &mut String) {
+    for step in steps {
+        let after: Vec<_> = step.after.iter().map(|step| format!("`{step:?}`")).collect();
+        let protocol: Vec<_> = step.protocol.iter().map(u8::to_string).collect();
+        let (after, protocol) = (after.join(", "), protocol.join(", "));
+        let _ = writeln!(
+            page,
+            "| {work} | `{:?}` | {after} | {} | {protocol} |",
+            step.step, step.what
+        );
+    }
+}
+
 /// The page.
 pub fn page() -> String {
     let mut page = HEAD.to_owned();
@@ -321,15 +348,20 @@ pub fn page() -> String {
         let protocol: Vec<_> = rule.protocol.iter().map(u8::to_string).collect();
         let _ = writeln!(
             page,
-            "| {} | `{}` | {} | {} | {} | {} |",
+            "| {} | `{}` | {} | {} | {} | {} | {} |",
             number + 1,
             rule.name,
             rule.family,
+            rule.kind.as_str(),
             rule.what,
             protocol.join(", "),
             of(rule.name).len(),
         );
     }
+    page.push_str(STEPS);
+    steps("promise", PROMISE, &mut page);
+    steps("`Write` of a promise", PROMISE_WRITES, &mut page);
+    steps("promotion", PROMOTION, &mut page);
     page.push_str(TESTS);
     for rule in RULES {
         for name in of(rule.name) {

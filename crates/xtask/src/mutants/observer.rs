@@ -14,7 +14,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "an-answer-from-before-a-promise-counts",
-        planted: "What PostgreSQL said before a promise ended its WAL receiver still counts as the end of its WAL.",
+        planted: "An answer of PostgreSQL from before a promise ended its WAL receiver still counts as the end of its WAL.",
         breaks: "protocol 5",
         file: "instance/observer/postgres.rs",
         text: "asked < self.configured_at",
@@ -37,11 +37,11 @@ pub const MUTANTS: &[Mutant] = &[
         file: "instance/observer/task.rs",
         text: "matches!(work, Work::Rewind | Work::Clone | Work::SetAside)",
         instead: "matches!(work, Work::SetAside)",
-        found_by: unit("instance::observer::tests::nobody_is_admitted_where_the_slots_are_gone"),
+        found_by: unit("instance::observer::tests::no_member_counts_as_admitted_after_its_slot_is_gone"),
     },
     Mutant {
         name: "refused-settings-are-failures",
-        planted: "A start with settings that PostgreSQL refuses delays the start with the settings of before.",
+        planted: "A start with settings that PostgreSQL refuses delays the start with the previous settings.",
         breaks: "rule `configure`",
         file: "instance/observer/task.rs",
         text: "matches!(news, Some(News::Refused(_)))",
@@ -50,7 +50,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "an-older-lease-counts",
-        planted: "A version of the Lease that comes late replaces a newer one.",
+        planted: "A version of the Lease that arrives late replaces a newer one.",
         breaks: "invariant 4",
         file: "instance/observer/lease.rs",
         text: "version.uid == known.uid && number < known_number",
@@ -59,7 +59,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "an-old-reading-forgets-a-promise",
-        planted: "A reading of the volume that began before a promise takes it back.",
+        planted: "A reading of the volume that began before a promise replaces that promise.",
         breaks: "protocol 2",
         file: "instance/observer/mod.rs",
         text: "self.promised_at > view.read",

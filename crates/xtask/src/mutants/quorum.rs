@@ -14,7 +14,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "foreign-names-are-covered",
-        planted: "A setting counts as safe though it may be met by names that are not on record.",
+        planted: "A setting counts as safe though names that are not in the recorded rule may satisfy it.",
         breaks: "protocol 10",
         file: "quorum.rs",
         text: "self.required + elsewhere",
@@ -23,7 +23,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "relax-before-recording",
-        planted: "PostgreSQL acknowledges by a weaker rule before that rule is on record.",
+        planted: "PostgreSQL acknowledges by a weaker rule before that rule is recorded.",
         breaks: "protocol 10",
         file: "quorum.rs",
         text: "!set && now.recorded.covers(hop)",
@@ -32,7 +32,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "record-unflushed",
-        planted: "A rule is recorded though its names do not hold all that was acknowledged.",
+        planted: "A rule is recorded though its names do not have every acknowledged commit.",
         breaks: "protocol 10",
         file: "quorum.rs",
         text: "now.recorded.intersects(next) || holders(now, next) >= next.required",
@@ -41,7 +41,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "reload-is-not-proven",
-        planted: "A rule is recorded while WAL senders may still use the setting of before.",
+        planted: "A rule is recorded while WAL senders may still use the previous setting.",
         breaks: "protocol 11",
         file: "quorum.rs",
         text: "now.pending.is_none_or(|pending| rule.covers(pending))",
@@ -59,7 +59,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "open-by-an-unknown-rule",
-        planted: "Applications are let in while a write of the Lease may have changed the rule.",
+        planted: "The primary opens while a write of the Lease may have changed the rule.",
         breaks: "protocol 13",
         file: "instance/durability.rs",
         text: "context.observed.postgres.open || !knows_rule(context)",
@@ -73,7 +73,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "instance/durability.rs",
         text: "durability.mode == DurabilityMode::Required && names.len() < durability.standbys",
         instead: "false",
-        found_by: unit("instance::durability::tests::under_required_nobody_leaves_while_too_few_stream"),
+        found_by: unit("instance::durability::tests::under_required_no_name_leaves_while_too_few_stream"),
     },
     Mutant {
         name: "promote-twice-to-one-number",
@@ -100,7 +100,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "instance/primary.rs",
         text: "!is_sound(context) || !may_start(context, draft)",
         instead: "!may_start(context, draft)",
-        found_by: unit("instance::primary::tests::nobody_starts_for_writing_without_the_lease_and_sound_data"),
+        found_by: unit("instance::primary::tests::no_member_starts_for_writing_without_the_lease_and_sound_data"),
     },
     Mutant {
         name: "route-before-it-writes",
@@ -113,12 +113,12 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "an-earlier-reign-speaks-on",
-        planted: "What a member said to this holder in an earlier reign replaces what another holder has written since.",
+        planted: "A member's report from an earlier tenure of this holder replaces what another holder has written since.",
         breaks: "protocol 1",
         file: "instance/members.rs",
         text: "peer.heard >= since",
         instead: "true",
-        found_by: unit("instance::members::tests::what_was_said_in_an_earlier_reign_replaces_nothing"),
+        found_by: unit("instance::members::tests::reports_from_an_earlier_tenure_replace_nothing"),
     },
     Mutant {
         name: "a-silent-member-is-forgotten",
@@ -131,7 +131,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "standbys-stop-first",
-        planted: "When all are to stop, standbys do not wait for the primary's last WAL.",
+        planted: "When all instances stop, standbys do not wait for the primary's last WAL.",
         breaks: "invariant 3",
         file: "instance/shutdown.rs",
         text: "context.reached(expiry, draft)",

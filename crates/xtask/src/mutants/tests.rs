@@ -17,7 +17,7 @@ fn source(file: &str) -> String {
 }
 
 #[test]
-fn each_text_stands_in_the_code_once() {
+fn each_text_is_in_the_code_once() {
     for Mutant { name, file, text, .. } in all() {
         let source = source(file);
         let code = source.split("\n#[cfg(test)]").next().unwrap();
@@ -143,7 +143,7 @@ fn a_switch_chooses_among_the_mutants_of_one_text() {
 }
 
 #[test]
-fn the_first_line_of_a_failure_is_told() {
+fn the_first_line_of_a_failure_is_reported() {
     let text = "---- x stdout ----\n\nthread 'x' (7) panicked at crates/a.rs:1:2:\nTest failed: both write.\nmore\n";
     assert_eq!(checks::counterexample(text), "both write");
     assert_eq!(checks::counterexample("nothing"), "");

@@ -64,7 +64,8 @@ fn a_route_with_other_ports_is_none_so_that_the_holder_writes_it_again() {
     }
 }
 
-/// An API server with a Lease and an EndpointSlice. It keeps the version of what is written, and may refuse other ports.
+/// An API server with a Lease and an EndpointSlice. It keeps the version of what is written, and may refuse other
+/// ports.
 #[derive(Clone)]
 struct Server {
     slice: Arc<Mutex<Value>>,

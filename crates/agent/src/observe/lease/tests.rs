@@ -29,6 +29,15 @@ fn version(world: &World) -> &str {
         .map_or("", |record| record.version.as_str())
 }
 
+/// A lost Lease is written again only into one that the operator has made for the same database.
+#[test]
+fn whose_a_lease_is_stands_in_its_label() {
+    let mut found = lease("10", 1);
+    assert_eq!(super::version(&found).owner, None);
+    found.metadata.labels = Some([(LABEL_CLUSTER_UID.to_owned(), "c0ffee".to_owned())].into());
+    assert_eq!(super::version(&found).owner.as_deref(), Some("c0ffee"));
+}
+
 #[test]
 fn an_older_version_that_comes_late_changes_nothing() {
     let mut world = world();

@@ -1,4 +1,13 @@
+use std::net::IpAddr;
+use std::time::Duration;
+
+use machine::protocol::MemberId;
+use machine::quorum::SyncRule;
+
 use super::*;
+use crate::archive::Archiving;
+use crate::postgres::Primary;
+use crate::volume::WalRoom;
 
 fn settings(parameters: &[(&str, &str)]) -> Settings {
     Settings {
@@ -15,6 +24,7 @@ fn settings(parameters: &[(&str, &str)]) -> Settings {
             left: 10 << 30,
         },
         suspicion: Duration::from_millis(1_500),
+        archive: None,
     }
 }
 
@@ -231,6 +241,7 @@ fn a_closed_primary_lets_only_members_in() {
     };
     let members = [
         "local all postgres peer map=cdb",
+        "local replication postgres peer map=cdb",
         "hostssl replication +cdb_members all cert",
         "hostssl postgres +cdb_members all cert",
     ];
@@ -239,7 +250,7 @@ fn a_closed_primary_lets_only_members_in() {
         rules(true).last().map(String::as_str),
         Some("hostssl all all all scram-sha-256")
     );
-    assert_eq!(rules(true)[..3], members);
+    assert_eq!(rules(true)[..4], members);
 }
 
 #[test]
@@ -257,4 +268,27 @@ fn superusers_and_members_are_told_apart() {
     assert!(place(&["host", "all", "+cdb_members", "all", "reject"]) < passwords);
     assert_eq!(rules.last().and_then(|rule| rule.last()), Some(&"reject"));
     assert!(config.pg_ident_conf.contains("cdb \"postgres\" postgres"));
+}
+
+#[test]
+fn wal_is_archived_on_every_member_alike() {
+    let plain = Config::render(&settings(&[]), &files(), &primary(true)).expect("a configuration");
+    assert_eq!(line(&plain, "archive_mode"), Some("'off'"));
+    let archiving = |parameters| Settings {
+        archive: Some(Archiving {
+            program: "/cdb/agent".into(),
+            socket: "/cdb/50%".into(),
+            access: "/cdb/store".into(),
+        }),
+        ..settings(parameters)
+    };
+    for role in [primary(true), standby(EnforcedSettings::default())] {
+        let config = Config::render(&archiving(&[]), &files(), &role).expect("a configuration");
+        assert_eq!(line(&config, "archive_mode"), Some("'always'"));
+        let command = Some("'''/cdb/agent'' archive ''/cdb/50%%'' %f'");
+        assert_eq!(line(&config, "archive_command"), command);
+        assert_eq!(line(&config, "archive_timeout"), Some("'60s'"));
+    }
+    let own = Config::render(&archiving(&[("archive_timeout", "5s")]), &files(), &primary(true)).expect("it");
+    assert_eq!(line(&own, "archive_timeout"), Some("'5s'"));
 }

@@ -103,9 +103,9 @@ fn a_wal_sender_is_known_by_its_title() {
 }
 
 #[test]
-fn words_are_postgresqls_alone() {
+fn only_postgresqls_messages_are_quoted() {
     let stderr = "2026-11-21 08:00:00.000 UTC [42] LOG:  invalid value for parameter \"work_mem\": \"abc\"\n\
             2026-11-21 08:00:00.000 UTC [42] FATAL:  configuration file \"/d/postgresql.conf.candidate\" contains errors\n";
-    assert_eq!(words(stderr), "invalid value for parameter \"work_mem\": \"abc\"");
-    assert_eq!(words("postgres: broken"), "postgres: broken");
+    assert_eq!(messages(stderr), "invalid value for parameter \"work_mem\": \"abc\"");
+    assert_eq!(messages("postgres: broken"), "postgres: broken");
 }

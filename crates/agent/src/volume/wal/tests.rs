@@ -31,8 +31,8 @@ fn set(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }
 
-/// In segment 3, whose pages are all written, the last one has the rest of a record, of 80 bytes, and then records of these
-/// lengths and kinds.
+/// In segment 3, whose pages are all written, the last one has the rest of a record, of 80 bytes, and then records of
+/// these lengths and kinds.
 fn records(directory: &Path, records: &[(u32, u8)]) -> PathBuf {
     segment(directory, 1, 3, 3, 8);
     let path = file(directory, 1, 3);
@@ -62,7 +62,8 @@ fn a_segment_is_as_large_as_those_that_are_there() {
     assert_eq!(size(&scratch.0), SEGMENT);
 }
 
-/// A member whose WAL ends with a segment asks a primary for the next one, and one whose WAL ends just before for that one.
+/// A member whose WAL ends with a segment asks a primary for the next one, and one whose WAL ends just before for that
+/// one.
 #[test]
 fn in_the_last_page_it_ends_with_the_last_record() {
     let scratch = Scratch::new();

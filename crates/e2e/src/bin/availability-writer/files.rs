@@ -1,4 +1,4 @@
-//! The pod's volume, over which the program and the commands beside it speak.
+//! The pod's volume, through which the program and the commands beside it communicate.
 
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 /// Where the volume is mounted.
 const FOLDER: &str = "/data";
-/// What is given out at once: it goes through the API server, in the time of one command.
+/// How much is returned at once: it passes through the API server, within the time of one command.
 const PART: u64 = 4 << 20;
 
 /// The notes.
@@ -17,7 +17,7 @@ pub fn history_path() -> PathBuf {
     Path::new(FOLDER).join("history.jsonl")
 }
 
-/// The notes from a byte on, as far as they are whole; at most [`PART`] of them.
+/// The notes from a byte on, without an unfinished line; at most [`PART`] of them.
 pub fn history(from: u64) -> Result<String> {
     let mut file = fs::File::open(history_path()).context("open the notes")?;
     file.seek(SeekFrom::Start(from)).context("seek in the notes")?;
@@ -28,7 +28,7 @@ pub fn history(from: u64) -> Result<String> {
     String::from_utf8(bytes).context("read the notes as text")
 }
 
-/// Says which pods to write to, as `POD=ADDRESS`.
+/// Stores which pods to write to, as `POD=ADDRESS`.
 pub fn write_targets(targets: &[&str]) -> Result<()> {
     for target in targets {
         parse(target).with_context(|| format!("{target:?} is not POD=ADDRESS"))?;
@@ -48,12 +48,12 @@ fn parse(line: &str) -> Option<(String, IpAddr)> {
     Some((pod.to_owned(), address.parse().ok()?)).filter(|_| named)
 }
 
-/// How it goes, as JSON.
+/// The present state, as JSON.
 pub fn status() -> Result<String> {
     fs::read_to_string(Path::new(FOLDER).join("status.json")).context("read the status")
 }
 
-/// Sets what [`status`] tells.
+/// Sets the content of [`status`].
 pub fn write_status(text: &str) -> Result<()> {
     replace("status.json", text)
 }
@@ -63,7 +63,7 @@ pub fn stop() -> Result<()> {
     replace("stop", "")
 }
 
-/// Whether the writing is to end.
+/// True if the writing should end.
 pub fn is_stopped() -> bool {
     Path::new(FOLDER).join("stop").exists()
 }

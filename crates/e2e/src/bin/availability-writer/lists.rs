@@ -23,28 +23,30 @@ const STATEMENT: Duration = Duration::from_secs(3);
 const COMMIT: Duration = Duration::from_secs(5);
 /// Between two transactions of a client, in milliseconds.
 const PAUSE: std::ops::RangeInclusive<u64> = 20..=60;
-/// After a failure that cost the connection. Doubled each time: a server whose commits wait keeps each session that gave up.
+/// Pause after a failure that cost the connection. It doubles each time: a server whose commits wait keeps each
+/// abandoned session.
 const RECONNECT: Duration = Duration::from_millis(100);
 /// The longest such pause.
 const RECONNECT_MOST: Duration = Duration::from_secs(4);
-/// How often the notes go to the file, and the status with them.
+/// How often the notes and the status are written to the file.
 const FLUSH: Duration = Duration::from_millis(100);
-/// How long a set of lists is in use: so they stay short, and every note of a read with them.
+/// How long a set of lists is in use. Sets stay short, and with them every note of a read.
 const USE: u64 = 2;
 /// Lists of each kind in a set.
 const SET: u64 = 4;
-/// So many statements of a hundred are about a list of an earlier set: what a failover lost or brought back shows there.
+/// Percentage of statements on a list of an earlier set: there a loss, or a return, of rows by a failover shows.
 const EARLIER: u64 = 15;
-/// As many sets back that may be.
+/// How many sets back that list may be.
 const BACK: u64 = 30;
 /// Numbers of a client begin at its own number times this.
 const NUMBERS: Value = 10_000_000;
-/// A statement is never cancelled while it waits for standbys: that would take the promise away (docs/operation.md, *Durability*).
-/// So there is no `statement_timeout`, but bounds for what else a session left behind could wait for.
+/// A statement is never cancelled while it waits for standbys: that would end the guarantee (docs/operation.md,
+/// *Durability*).
+/// So there is no `statement_timeout`, but there are bounds for waits on what another session left behind.
 const SETTINGS: &str = "SET lock_timeout = '2s'; SET idle_in_transaction_session_timeout = '4s'; \
                         SET client_connection_check_interval = '2s'";
 
-/// Runs the clients until they are told to stop; then waits to be removed.
+/// Runs the clients until the stop command; then waits to be removed.
 ///
 /// # Errors
 /// When the notes cannot be written.
@@ -132,7 +134,7 @@ impl Client {
                 steps: done.steps,
                 error: done.answer.error,
             };
-            // The receiver is gone only when the notes failed, and then the program ends.
+            // The receiver only ends if the notes failed, and then the program ends.
             let _ = self.notes.send(Note::Transaction(transaction));
             if done.answer.usable {
                 self.session = Some(session);
@@ -145,7 +147,7 @@ impl Client {
         }
     }
 
-    /// The session of before, or a new one.
+    /// The previous session, or a new one.
     async fn session(&mut self) -> Option<Session> {
         if let Some(session) = self.session.take() {
             return Some(session);
@@ -156,8 +158,8 @@ impl Client {
         session.ok()
     }
 
-    /// What the next transaction is to do. Lists are taken in the order of their keys, so that transactions seldom wait for each
-    /// other in a circle.
+    /// What the next transaction does. Lists are taken in the order of their keys, so that transactions rarely wait for
+    /// each other in a circle.
     fn steps(&mut self) -> Vec<Step> {
         let kind = self.random.within(0..=1);
         let count = self.random.within(1..=4);
@@ -253,7 +255,7 @@ fn statement(run: &str, step: &Step) -> String {
     }
 }
 
-/// COMMIT was never sent: whatever the failure, nothing of the transaction can come to be.
+/// COMMIT was never sent: whatever the failure, nothing of the transaction can take effect.
 async fn rolled_back(session: &Session, failure: Answer) -> Answer {
     let usable = is_ordinary(&failure) && session.ask("ROLLBACK", STATEMENT).await.is_ok();
     Answer {
@@ -263,14 +265,14 @@ async fn rolled_back(session: &Session, failure: Answer) -> Answer {
     }
 }
 
-/// A failure that says nothing about the server: transactions got into each other's way. After any other the connection is left, as
-/// an application does: it may have been led to a server that is no primary any more, and refuses all that it is asked.
+/// True for a failure that says nothing about the server: transactions conflicted. After any other failure the
+/// connection is closed, as an application would do: it may lead to a former primary, which refuses everything.
 fn is_ordinary(failure: &Answer) -> bool {
     let rolled_back = |error: &String| error.starts_with("40");
     failure.usable && failure.error.as_ref().is_some_and(rolled_back)
 }
 
-/// Writes down what comes, until all clients are gone.
+/// Writes what arrives, until all clients have ended.
 async fn keep(node: String, mut notes: UnboundedReceiver<Note>) -> Result<()> {
     let mut file = BufWriter::new(File::create(files::history_path()).context("make the notes")?);
     let mut status = Status::default();
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_kept_only_if_transactions_got_into_each_others_way() {
+    fn a_connection_is_kept_only_after_a_conflict_of_transactions() {
         let failed = |error: &str, usable| Answer {
             usable,
             ..Answer::refused(&anyhow::anyhow!(error.to_owned()))

@@ -1,8 +1,8 @@
 //! The writer of the availability benchmark, a static program in a pod of its own. It writes a row every 10 ms through
 //! the Service, on one session held open, and to every pod directly, and notes the outcome of each attempt.
 //!
-//! Without an argument it writes until it is told to stop. The other commands are run beside it, by `exec` in its pod:
-//! `targets POD=ADDRESS…` says which pods to write to, `status` tells how it goes, `clock` what time it is here, `stop` ends the
+//! Without an argument it writes until the stop command. The other commands are run beside it, by `exec` in its pod:
+//! `targets POD=ADDRESS…` sets the pods to write to, `status` shows the present state, `clock` the time here, `stop` ends the
 //! writing, `dump FROM` prints notes from a byte on (a part of them, if they are many), `rows` prints what the tables hold.
 //!
 //! With `lists` as argument it is the clients of `cargo xtask soak`: they append numbers to lists and read them. `status`, `stop` and

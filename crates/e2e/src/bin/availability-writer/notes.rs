@@ -1,4 +1,4 @@
-//! Writing the notes down, and telling how it goes.
+//! Writes the notes and the status.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::files;
 use crate::settings::Settings;
 
-/// How often the notes go to the file, and the status with them.
+/// How often the notes and the status are written to the file.
 const FLUSH: Duration = Duration::from_millis(100);
 /// Errors of one kind are joined into one note of at most this length.
 const JOINED: u64 = 500_000_000;
@@ -33,7 +33,7 @@ pub fn wall() -> u64 {
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Writes down what comes, until all senders are gone.
+/// Writes what arrives, until all senders have ended.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -116,7 +116,7 @@ impl Keeper {
     }
 }
 
-/// Lets the first note stand for both, if the second attempt failed like the first, right after it.
+/// Merges an attempt into the previous note, if it failed like that one, right after it.
 fn join(first: &mut Attempt, second: &Attempt) -> bool {
     let alike = second.outcome == Outcome::Error
         && first.error == second.error

@@ -1,4 +1,4 @@
-//! What the tables hold of this run.
+//! The content of the tables of this run.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -65,7 +65,7 @@ async fn try_read(settings: &Settings, tls: &Tls) -> Result<String> {
     let session = Session::connect_with(settings.service, &settings.login, tls, PATIENT).await?;
     let mut text = String::new();
     for table in [ROWS_TABLE, PROBES_TABLE] {
-        // Rows that follow each other have the same difference between number and place.
+        // Consecutive rows have the same difference between number and index.
         let statement = format!(
             "SELECT stream, min(seq), max(seq) FROM (SELECT stream, seq, seq - row_number() OVER \
              (PARTITION BY stream ORDER BY seq) AS island FROM {table} WHERE run = '{}') AS rows \

@@ -1,4 +1,4 @@
-//! One database session, and what an attempt on it came to.
+//! One database session, and the outcome of an attempt on it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::tls::{self, Tls};
 
 /// Bound of a connection and of a statement, by the client.
 pub const BOUND: Duration = Duration::from_secs(1);
-/// Bound of a statement by the server. Below [`BOUND`], so that a server that still answers says itself that it gave up,
-/// and its processes do not pile up behind a standby that does not confirm.
+/// Bound of a statement by the server. It is below [`BOUND`], so that a server that still answers reports the abort
+/// itself, and its processes do not pile up behind a standby that does not confirm.
 const SERVER_BOUND: Duration = Duration::from_millis(900);
 
 /// A session; closed at once when dropped.
 pub struct Session {
     client: Client,
     driver: AbortHandle,
-    /// The server said that a commit is not as safe as it should be.
+    /// True if the server has said that a commit is not as safe as it should be.
     doubtful: Arc<AtomicBool>,
 }
 
-/// What an attempt came to.
+/// The outcome of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// How it ended.
@@ -42,7 +42,7 @@ pub struct Answer {
     pub timeline: Option<u32>,
     /// What went wrong.
     pub error: Option<String>,
-    /// The session can be used again.
+    /// True if the session can be used again.
     pub usable: bool,
 }
 
@@ -113,12 +113,12 @@ impl Session {
         }
     }
 
-    /// What a success comes to.
+    /// The outcome of a success.
     fn answer(&self, row: Option<&SimpleQueryRow>) -> Answer {
         Answer::done(row, self.doubtful.load(Ordering::Relaxed))
     }
 
-    /// The rows of a statement, in `bound`; or what its failure comes to.
+    /// The rows of a statement, in `bound`; or the outcome of its failure.
     ///
     /// # Errors
     /// With an outcome that says whether it may have had an effect.
@@ -156,11 +156,11 @@ fn row(message: SimpleQueryMessage) -> Option<SimpleQueryRow> {
     }
 }
 
-/// Lets the session's messages flow until it ends, and looks at its notices.
+/// Processes the session's messages until it ends, and reads its notices.
 async fn drive(mut connection: Connection<TcpStream, tls::Stream>, doubtful: Arc<AtomicBool>) {
     while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
         if let AsyncMessage::Notice(notice) = message {
-            // "canceling wait for synchronous replication" and the like come as warnings beside the success.
+            // "canceling wait for synchronous replication" and similar notices come as warnings with the success.
             if notice.severity() != "NOTICE" {
                 doubtful.store(true, Ordering::Relaxed);
             }

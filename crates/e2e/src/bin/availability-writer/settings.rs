@@ -1,10 +1,10 @@
-//! What the pod's environment says.
+//! Settings from the pod's environment.
 
 use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Where and as whom to write.
+/// The target of the writing, and the user.
 #[derive(Clone)]
 pub struct Settings {
     /// The Service. An address, since a static program has no resolver.
@@ -17,7 +17,7 @@ pub struct Settings {
     pub node: String,
     /// The second writer, on the primary's node.
     pub inside: bool,
-    /// What the clients of the lists need; they are other pods than the writers of rows.
+    /// What the clients of the lists need; their pods are others than those of the writers of rows.
     pub lists: Option<Lists>,
 }
 
@@ -30,7 +30,7 @@ pub struct Lists {
     pub clients: u32,
     /// When the soak began, in seconds since the epoch: the same for all its pods.
     pub began: u64,
-    /// Where their random choices begin.
+    /// The seed of their random choices.
     pub seed: u64,
 }
 

@@ -18,11 +18,11 @@ use crate::{files, notes};
 
 /// Between two rows of a stream.
 const ROW: Duration = Duration::from_millis(10);
-/// Between two rows of the held session: it is there to show when it ends, not to be fast.
+/// Between two rows of the held session: it only shows when the session ends.
 const HELD_ROW: Duration = Duration::from_millis(50);
 /// Before a new connection after a failure.
 const RECONNECT: Duration = Duration::from_millis(20);
-/// Between two looks at what a standby has, and at the commands.
+/// Between two checks of a standby's rows, and of the commands.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What all streams share.
@@ -32,7 +32,7 @@ struct Shared {
     records: UnboundedSender<Record>,
 }
 
-/// Writes until it is told to stop; then waits to be removed.
+/// Writes until the stop command; then waits to be removed.
 ///
 /// # Errors
 /// When the notes cannot be written.
@@ -51,7 +51,7 @@ pub async fn run(settings: Settings) -> Result<()> {
     for stream in to_service.into_iter().chain([to_held]) {
         stream.await.context("a stream broke")?;
     }
-    // The last sender: the notes are whole.
+    // This was the last sender: the notes are complete.
     drop(shared);
     keeper.await.context("the notes broke")??;
     std::future::pending().await
@@ -66,7 +66,7 @@ impl Shared {
     }
 
     fn send(&self, record: Record) {
-        // The receiver is gone only when the notes failed, and then the program ends.
+        // The receiver only ends if the notes failed, and then the program ends.
         let _ = self.records.send(record);
     }
 
@@ -89,7 +89,7 @@ impl Shared {
         }
     }
 
-    /// One attempt on `session`, which is opened if it is not there, and dropped if it cannot be used again.
+    /// One attempt on `session`, which is opened if necessary, and dropped if it cannot be used again.
     async fn attempt(&self, session: &mut Option<Session>, address: SocketAddr, stream: &Stream, seq: u64) -> Attempt {
         let table = match stream.to {
             To::Service | To::Held => ROWS_TABLE,
@@ -168,11 +168,11 @@ async fn held(shared: Arc<Shared>) {
     }
 }
 
-/// Has streams to those pods that the targets file names, and no others.
+/// Keeps streams to the pods that the targets file names, and to no others.
 async fn follow_targets(shared: &Arc<Shared>) {
     let mut running: BTreeMap<(String, IpAddr), Target> = BTreeMap::new();
     let mut streams = Vec::new();
-    // Numbers go on when a pod gets another address: a row's number is used once.
+    // Numbers continue when a pod gets another address: a row's number is used once.
     let mut numbers: BTreeMap<String, Arc<AtomicU64>> = BTreeMap::new();
     while !files::is_stopped() {
         let wanted = files::targets();
@@ -215,7 +215,7 @@ struct Target {
     address: SocketAddr,
     /// Number of the last row.
     seq: Arc<AtomicU64>,
-    /// The pod is no longer there, or has another address.
+    /// True if the pod no longer exists, or has another address.
     gone: Arc<AtomicBool>,
 }
 
@@ -225,7 +225,7 @@ impl Target {
     }
 }
 
-/// Writes to a pod directly: only a primary takes the row.
+/// Writes to a pod directly: only a primary accepts the row.
 async fn probe(shared: Arc<Shared>, target: Target) {
     let stream = shared.stream(To::Pod(target.pod.clone()));
     let (mut session, mut ticks) = (None, every(ROW));
@@ -240,7 +240,7 @@ async fn probe(shared: Arc<Shared>, target: Target) {
     }
 }
 
-/// Looks how far a standby is with the rows of the Service's writer.
+/// Checks which rows of the Service's writer a standby has.
 async fn follow(shared: Arc<Shared>, target: Target) {
     if shared.settings.inside {
         return;

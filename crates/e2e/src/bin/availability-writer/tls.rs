@@ -1,4 +1,4 @@
-//! TLS for the sessions, as libpq's `sslmode=prefer` has it: encrypted if the server offers it, and nobody's name is
+//! TLS for the sessions, as libpq's `sslmode=prefer` has it: encrypted if the server offers it, and no name is
 //! verified. The benchmark measures databases of any operator and keeps no secrets of its own.
 
 use std::future::Future;

@@ -1,4 +1,4 @@
-use super::super::testing::Scene;
+use super::super::model::Scene;
 use super::super::{Action, Decision, Known, StatusChange};
 use crate::protocol::Epoch;
 

@@ -1,8 +1,8 @@
 use api::Phase;
 
 use super::super::Known;
+use super::super::model::Scene;
 use super::super::rollout::HOLDER_PATIENCE;
-use super::super::testing::Scene;
 use super::*;
 
 /// Somebody has deleted the data claim of this instance, in one way or another.
@@ -55,7 +55,7 @@ fn a_second_instance_comes_though_the_first_is_not_replaced() {
     let mut scene = Scene::ready(1);
     scene.revision = "r2".to_owned();
     scene.claims_mut()[0].terminating = true;
-    scene.edit(|spec| spec.replicas = 2);
+    scene.scaled(2);
     assert_eq!(scene.decide().rule, "scale");
 }
 

@@ -1,5 +1,5 @@
-use super::super::testing::Scene;
-use super::super::{Action, ChildKind, Fault, FaultKind, Known, Target, Trouble};
+use super::super::model::Scene;
+use super::super::{Action, Fault, FaultKind, Known, OwnedObject, Target, Trouble};
 use super::*;
 
 #[test]
@@ -13,12 +13,12 @@ fn objects_are_made_in_order_and_the_stateful_set_last() {
     let mut scene = Scene::new(3);
     scene.finalizer = true;
     scene.edit(|spec| spec.network_policy.mode = api::spec::NetworkPolicyMode::Managed);
-    for kind in ChildKind::ALL {
+    for kind in OwnedObject::ALL {
         let Action::Apply(apply) = scene.decide().action else {
             panic!("{:?}", scene.decide())
         };
         assert_eq!(apply.kind, kind);
-        scene.set_child(kind, super::super::ChildState::Current { uid: "u".to_owned() });
+        scene.set_child(kind, super::super::OwnedState::Current { uid: "u".to_owned() });
     }
 }
 
@@ -60,17 +60,20 @@ fn standbys_are_waited_for_by_name_and_the_scheduler_is_quoted() {
         "a node for pod demo-2 (0/3 nodes are available)"
     );
     scene.pods_mut().truncate(2);
-    assert_eq!(scene.decide().because.to_string(), "pod demo-2");
+    assert_eq!(
+        scene.awaits(),
+        (api::status::WaitReason::PodCreation, "pod/demo-2".to_owned())
+    );
 }
 
 /// What is waited for, who can end it, and for how long that may last.
 fn waits(scene: &mut Scene) -> (String, String, i64) {
     scene.store();
     let waiting = scene.stored.waiting.clone().unwrap();
-    let patience = waiting
+    let limit = waiting
         .deadline
         .map_or(0, |deadline| (deadline - waiting.since).num_minutes());
-    (waiting.what, waiting.who_can_end_it, patience)
+    (waiting.what, waiting.who_can_end_it, limit)
 }
 
 fn killed() -> Option<Trouble> {
@@ -87,13 +90,13 @@ fn a_pod_that_does_not_stay_up_is_told_in_kubernetes_words_and_is_late_sooner_th
     scene.pod_mut(2).ready = false;
     assert_eq!(waits(&mut scene).2, 60, "it may copy the database");
     scene.pod_mut(2).trouble = killed();
-    let (what, who, patience) = waits(&mut scene);
+    let (what, who, limit) = waits(&mut scene);
     assert_eq!(what, "pod demo-2 to be ready (OOMKilled, exit code 137)");
     assert_eq!(
         who,
         "the kubelet, once this is mended: container postgres has ended 3 times"
     );
-    assert_eq!(patience, 10);
+    assert_eq!(limit, 10);
     scene.pod_mut(1).ready = false;
     scene.edit(|spec| spec.fenced = vec!["demo-2".to_owned()]);
     assert_eq!(waits(&mut scene).0, "demo-1 to stream from the primary");
@@ -119,8 +122,8 @@ fn a_pod_that_cannot_be_made_is_told_in_the_controllers_words() {
         "that was about the pod before"
     );
     scene.observed.faults = vec![fault(FaultKind::Forbidden)];
-    let (what, who, patience) = waits(&mut scene);
-    assert_eq!((what.as_str(), patience), ("pod demo-2 to be made", 10));
+    let (what, who, limit) = waits(&mut scene);
+    assert_eq!((what.as_str(), limit), ("pod demo-2 to be made", 10));
     assert_eq!(who, format!("the StatefulSet controller, once this is mended: {words}"));
 }
 
@@ -212,4 +215,125 @@ fn an_unreadable_lease_is_no_lost_one() {
         api::Phase::Ready,
         "what cannot be read changes no phase"
     );
+}
+
+fn progressing(scene: &Scene) -> String {
+    let mut conditions = scene.stored.conditions.iter();
+    let found = conditions.find(|found| found.type_ == "Progressing");
+    found.unwrap().reason.clone()
+}
+
+/// One standby does not come back; the other one comes and goes, in each way that there is.
+#[test]
+fn a_standby_that_comes_and_goes_does_not_postpone_the_deadline_of_another() {
+    type Change = fn(&mut Scene);
+    let ways: [(&str, Change, Change); 4] = [
+        (
+            "not ready",
+            |s| s.pod_mut(1).ready = false,
+            |s| s.pod_mut(1).ready = true,
+        ),
+        (
+            "killed",
+            |s| (s.pod_mut(1).ready, s.pod_mut(1).trouble) = (false, killed()),
+            |s| (s.pod_mut(1).ready, s.pod_mut(1).trouble) = (true, None),
+        ),
+        (
+            "going away",
+            |s| s.pod_mut(1).terminating = true,
+            |s| s.pod_mut(1).terminating = false,
+        ),
+        (
+            "without a node",
+            |s| (s.pod_mut(1).ready, s.pod_mut(1).unschedulable) = (false, Some("full".to_owned())),
+            |s| (s.pod_mut(1).ready, s.pod_mut(1).unschedulable) = (true, None),
+        ),
+    ];
+    for (way, leave, come_back) in ways {
+        for flaps_first in [false, true] {
+            let mut scene = Scene::ready(3);
+            scene.stored.phase = Some(api::Phase::Updating);
+            if flaps_first {
+                leave(&mut scene);
+                scene.store();
+                scene.now += TimeDelta::minutes(2);
+            }
+            scene.pod_mut(2).ready = false;
+            scene.store();
+            let began = scene.now;
+            for minute in 1..60 {
+                scene.now = began + TimeDelta::minutes(minute);
+                if minute % 2 == 0 {
+                    leave(&mut scene);
+                } else {
+                    come_back(&mut scene);
+                }
+                scene.store();
+                assert_ne!(
+                    progressing(&scene),
+                    "DeadlineExceeded",
+                    "{way}, {flaps_first}, {minute} min"
+                );
+            }
+            for away in [true, false, true] {
+                scene.now += TimeDelta::minutes(1);
+                if away {
+                    leave(&mut scene);
+                } else {
+                    come_back(&mut scene);
+                }
+                scene.store();
+                let waiting = scene.stored.waiting.clone().unwrap();
+                let deadline = began + TimeDelta::hours(1);
+                assert_eq!(
+                    (waiting.object.as_deref(), waiting.since, waiting.deadline),
+                    (Some("pod/demo-2"), began, Some(deadline)),
+                    "{way}, {flaps_first}: {waiting:?}"
+                );
+                assert_eq!(progressing(&scene), "DeadlineExceeded", "{way}, {flaps_first}");
+            }
+        }
+    }
+}
+
+#[test]
+fn of_two_late_standbys_the_one_that_is_late_longest_is_named_as_the_object() {
+    let mut scene = Scene::ready(3);
+    scene.stored.phase = Some(api::Phase::Updating);
+    scene.pod_mut(2).ready = false;
+    scene.store();
+    let began = scene.now;
+    scene.now += TimeDelta::minutes(5);
+    scene.pod_mut(1).ready = false;
+    scene.store();
+    let waiting = scene.stored.waiting.clone().unwrap();
+    assert_eq!(waiting.what, "demo-1, demo-2 to stream from the primary");
+    assert_eq!((waiting.object.as_deref(), waiting.since), (Some("pod/demo-2"), began));
+    let second = scene.now;
+    scene.now += TimeDelta::minutes(5);
+    scene.pod_mut(2).ready = true;
+    scene.store();
+    let waiting = scene.stored.waiting.clone().unwrap();
+    assert_eq!((waiting.object.as_deref(), waiting.since), (Some("pod/demo-1"), second));
+    scene.pod_mut(1).ready = true;
+    scene.store();
+    assert!(scene.stored.memo.late.is_empty(), "nobody is late any more");
+}
+
+/// While no primary serves, something else is waited for: a standby that is late stays late meanwhile.
+#[test]
+fn another_wait_in_between_restarts_no_time_of_a_late_standby() {
+    let mut scene = Scene::ready(3);
+    scene.stored.phase = Some(api::Phase::Updating);
+    scene.pod_mut(2).ready = false;
+    scene.store();
+    let began = scene.now;
+    scene.now += TimeDelta::minutes(5);
+    scene.pod_mut(0).ready = false;
+    assert_eq!(scene.store().rule, "await-primary");
+    scene.now += TimeDelta::minutes(5);
+    scene.pod_mut(0).ready = true;
+    scene.store();
+    let waiting = scene.stored.waiting.clone().unwrap();
+    assert_eq!((waiting.object.as_deref(), waiting.since), (Some("pod/demo-2"), began));
 }

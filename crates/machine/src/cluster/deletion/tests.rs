@@ -1,7 +1,7 @@
 use api::Phase;
 
 use super::super::StatusChange;
-use super::super::testing::Scene;
+use super::super::model::Scene;
 use super::*;
 
 fn deleting() -> Scene {
@@ -13,12 +13,12 @@ fn deleting() -> Scene {
 /// Everything has stopped, and the pods are gone.
 fn stopped(fate: VolumeFate) -> Scene {
     let mut scene = deleting();
-    scene.spec.volume_policy.on_delete = fate;
+    scene.spec.storage.retention_policy.when_deleted = fate;
     scene.stored.phase = Some(Phase::Deleting);
     scene.stored.intent.stop = true;
     scene.stored.memo.deletion_done = vec!["Stopped".to_owned()];
     scene.pods_mut().clear();
-    scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+    scene.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
     scene.observed.stateful_set = None;
     scene
 }
@@ -90,6 +90,9 @@ fn claims_are_kept_or_deleted_by_uid() {
         assert_ne!(claim.name(), "data-demo-0");
         scene.claims_mut().retain(|found| found.uid != claim.uid());
     }
+    while let Action::DeleteChild(kind, _) = scene.decide().action {
+        scene.set_child(kind, OwnedState::Missing);
+    }
     scene.store();
     assert!(matches!(scene.decide().action, Action::RemoveFinalizer(_)));
 }
@@ -109,13 +112,13 @@ fn pods_without_a_stateful_set_are_deleted_and_stuck_ones_given_up() {
 fn a_stateful_set_of_somebody_else_and_its_pods_are_left_alone() {
     let mut scene = deleting();
     let why = "owned by Deployment other".to_owned();
-    scene.set_child(ChildKind::StatefulSet, ChildState::Foreign { why });
+    scene.set_child(OwnedObject::StatefulSet, OwnedState::Foreign { why, left: None });
     scene.store();
     scene.store();
     assert!(!scene.stored.intent.stop);
     assert_eq!(scene.stored.memo.deletion_done, ["Stopped", "PodsGone"]);
     assert!(matches!(scene.decide().action, Action::RemoveFinalizer(_)));
-    scene.spec.volume_policy.on_delete = VolumeFate::Delete;
+    scene.spec.storage.retention_policy.when_deleted = VolumeFate::Delete;
     assert!(matches!(scene.decide().action, Action::DeleteClaim(_)), "ours by UID");
 }
 

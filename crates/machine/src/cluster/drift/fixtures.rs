@@ -1,11 +1,11 @@
 //! What the tests of this family share.
 
 use super::super::facts::Facts;
-use super::super::testing::Scene;
-use crate::cluster::{ChildKind, ChildState};
+use super::super::model::Scene;
+use crate::cluster::{OwnedObject, OwnedState};
 
-pub fn drifted(kind: ChildKind, immutable: bool) -> ChildState {
-    ChildState::Drifted {
+pub fn drifted(kind: OwnedObject, immutable: bool) -> OwnedState {
+    OwnedState::Drifted {
         uid: format!("uid-{kind:?}"),
         resource_version: "9".to_owned(),
         what: "spec".to_owned(),
@@ -15,16 +15,16 @@ pub fn drifted(kind: ChildKind, immutable: bool) -> ChildState {
 
 /// All objects are made but the StatefulSet.
 pub fn make_all_but_the_stateful_set(scene: &mut Scene) {
-    let others = ChildKind::ALL
+    let others = OwnedObject::ALL
         .into_iter()
-        .filter(|kind| *kind != ChildKind::StatefulSet);
+        .filter(|kind| *kind != OwnedObject::StatefulSet);
     for kind in others {
         let uid = format!("uid-{kind:?}");
-        scene.set_child(kind, ChildState::Current { uid });
+        scene.set_child(kind, OwnedState::Current { uid });
     }
 }
 
-pub fn scene_name(kind: ChildKind) -> String {
+pub fn scene_name(kind: OwnedObject) -> String {
     format!("demo{}", kind.suffix())
 }
 

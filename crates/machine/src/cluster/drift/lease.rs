@@ -2,42 +2,36 @@
 
 use std::collections::BTreeSet;
 
-use api::status::MemberRole;
+use api::status::{MemberRole, RequestOutcome};
 
 use super::super::action::Action;
 use super::super::decision::Step;
 use super::super::durability;
-use super::super::facts::Facts;
-use super::super::observed::{ChildKind, ChildState, Known, Pod};
-use super::super::rule::{Proposal, Rule};
-use super::{lost, way_back};
-use crate::protocol::{Epoch, LeaseRecord, MemberId, Timeline, accepted_loss};
+use super::super::facts::{Facts, request};
+use super::super::observed::{Known, Pod};
+use super::super::owned::OwnedObject;
+use super::super::rule::{OnBackoff, Progress, Proposal, Rule, RuleKind};
+use super::lost::{is_emptied, lost, understood_by_nobody, way_back};
+use crate::protocol::{Epoch, MemberId, Timeline};
 use crate::quorum::SyncRule;
 
 /// See [`Rule::what`].
 pub const RECREATE_LEASE: Rule = Rule {
     name: "recreate-lease",
     family: "drift",
-    what: "A lost Lease is made again only on the user's word (annotation with the resource's UID), for the member that held it last.",
-    propose: recreate_lease,
-    passable: false,
+    what: "A lost Lease is made again only on the user's word (an operation), for the member that held it last.",
+    protocol: &[18],
+    kind: RuleKind::Act,
+    decide: recreate_lease,
+    on_backoff: OnBackoff::Hold,
 };
-
-/// The Lease says nothing, and it did before: somebody has emptied it, or it is in the place of one that is lost.
-pub(in crate::cluster) fn is_emptied(facts: &Facts<'_>) -> bool {
-    let found = facts.observed.lease.get().and_then(Option::as_ref);
-    facts.bootstrapped() && found.is_some_and(LeaseRecord::is_empty)
-}
 
 /// The last primary may prove that it still holds the lost Lease, and write it again (`instance::restore`): it is ready, and commits wait
 /// for standbys. An order of the user goes first. The operator only makes the object, empty: that gives nobody any right.
 pub(in crate::cluster) fn may_heal(facts: &Facts<'_>) -> bool {
-    let accepted = facts
-        .wanted
-        .accept_loss
-        .and_then(|said| accepted_loss(said, facts.wanted.uid));
-    let accepts = accepted.is_some_and(|epoch| facts.status.epoch.is_none_or(|seen| epoch.0 >= seen));
-    let ordered = facts.wanted.recreate_lease == Some(facts.wanted.uid) || accepts;
+    let accepted = facts.status.intent.accept_loss;
+    let accepts = accepted.is_some_and(|epoch| facts.status.epoch.is_none_or(|seen| epoch >= seen));
+    let ordered = request::asks_for_a_lease(facts) || accepts;
     durability::wanted(facts).standbys > 0 && !ordered && last_pod(facts).is_some()
 }
 
@@ -52,24 +46,14 @@ pub(super) fn last_pod<'a>(facts: &Facts<'a>) -> Option<&'a Pod> {
     (found.ready && !found.terminating).then_some(found)
 }
 
-/// What is wrong with a Lease that is there: agents act on it as little as the operator, and the primary stops.
-pub(in crate::cluster) fn understood_by_nobody<'a>(facts: &Facts<'a>) -> Option<&'a str> {
-    match facts.child(ChildKind::Lease)? {
-        ChildState::Damaged { what, .. } => Some(what),
-        ChildState::Missing | ChildState::Current { .. } | ChildState::Drifted { .. } | ChildState::Foreign { .. } => {
-            None
-        }
-    }
-}
-
 fn recreate_lease(facts: &Facts<'_>) -> Option<Proposal> {
-    let gone = lost(facts, ChildKind::Lease) && facts.observed.lease == Known::Known(None);
-    if !gone || facts.wanted.recreate_lease != Some(facts.wanted.uid) {
+    let gone = lost(facts, OwnedObject::Lease) && facts.observed.lease == Known::Known(None);
+    if !gone || !request::asks_for_a_lease(facts) {
         return None;
     }
     let (member, system_id) = last_primary(facts)?;
     let epoch = Epoch::new(facts.status.epoch?).ok()?.next()?;
-    let because = format!("the Lease is lost, and its annotation asks for a new one for {member}, the last primary");
+    let because = format!("the Lease is lost, and an operation asks for a new one for {member}, the last primary");
     let members = facts.status.members.values();
     let others: BTreeSet<_> = members
         .filter_map(|found| MemberId::parse(found.member_id.as_deref()?))
@@ -87,6 +71,28 @@ fn recreate_lease(facts: &Facts<'_>) -> Option<Proposal> {
         lossy,
     };
     Proposal::act(Step::Repair, action, because)
+}
+
+/// Why a Lease is not made again, if it is not; `None` while that is not known.
+pub(in crate::cluster) fn refusal_to_recreate(facts: &Facts<'_>) -> Option<Option<String>> {
+    let name = facts.wanted.name;
+    if facts.lease.is_some() {
+        return Some(Some(format!(
+            "Lease {name} is there: it is made again only where it is lost"
+        )));
+    }
+    if facts.observed.lease.get().is_none() && understood_by_nobody(facts).is_none() {
+        return None;
+    }
+    let nobody = format!("who held Lease {name} last is not on record: it cannot be made again safely");
+    Some(last_primary(facts).is_none().then_some(nobody))
+}
+
+/// What becomes of an operation that asks for a lost Lease: it is done when there is one. An empty one has to be deleted first.
+pub(in crate::cluster) fn recreated(facts: &Facts<'_>) -> Option<Progress> {
+    let epoch = facts.lease?.epoch.0;
+    let why = format!("Lease {} is there again, in epoch {epoch}", facts.wanted.name);
+    Some(Progress::Ends(RequestOutcome::Done, why))
 }
 
 /// The member that the status names as the last primary, with the system identifier of its data.
@@ -111,15 +117,15 @@ pub(in crate::cluster) const PUT_RIGHT: &str = "the user, by putting the annotat
                                     it is said how it is made again";
 
 /// The way back from a Lease that is empty.
-pub(in crate::cluster) const EMPTIED: &str = "the user, by deleting the empty Lease, and by the annotation \
-                                  clustereddatabase.io/recreate-lease with the UID of this ClusteredDatabase";
+pub(in crate::cluster) const EMPTIED: &str = "the user, by kubectl cdb recreate-lease with the name of this ClusteredDatabase, \
+                                  and by deleting the empty Lease then";
 
 /// The way back from a Lease that its holder does not write again.
 pub(super) fn if_not_healed(facts: &Facts<'_>) -> &'static str {
     match understood_by_nobody(facts) {
         Some(_) => PUT_RIGHT,
         None if is_emptied(facts) => EMPTIED,
-        None => way_back(ChildKind::Lease),
+        None => way_back(OwnedObject::Lease),
     }
 }
 

@@ -3,7 +3,7 @@ use api::spec::FailoverProfile;
 
 use super::super::Action;
 use super::super::health::Reason;
-use super::super::testing::Scene;
+use super::super::model::Scene;
 use super::*;
 
 #[test]
@@ -18,6 +18,56 @@ fn the_only_instance_loses_all_with_its_volume() {
 
 fn promised(scene: &Scene) -> DurabilityStatus {
     scene.status(&scene.decide()).durability.unwrap()
+}
+
+#[test]
+fn bounds_are_numbers_too_and_absent_where_nobody_can_tell() {
+    let of = |scene: &Scene| {
+        let found = promised(scene);
+        let recovery = found.expected_recovery_milliseconds;
+        (found.synchronous_standbys, found.max_loss_bytes, recovery)
+    };
+    let mut scene = Scene::ready(3);
+    assert_eq!(of(&scene), (1, Some(0), Some(4_700)));
+    scene.lease_mut().unwrap().holder = None;
+    assert_eq!(of(&scene), (1, Some(0), None), "in the middle of an outage");
+    assert!(promised(&scene).recovery_bound.starts_with("no primary serves"));
+    let mut scene = Scene::ready(3);
+    let local = ("synchronous_commit".to_owned(), "local".to_owned());
+    scene.edit(|spec| spec.postgres.parameters.extend([local]));
+    assert_eq!(of(&scene).1, None);
+    let mut scene = Scene::ready(3);
+    scene.lease_mut().unwrap().rule = Default::default();
+    assert_eq!(of(&scene), (0, Some(16 << 20), Some(12_000)));
+    assert_eq!(of(&Scene::ready(1)), (0, None, None));
+}
+
+#[test]
+fn the_promise_is_recorded_and_stays_when_the_number_of_instances_changes() {
+    let recorded = |scene: &Scene| match scene.decide().action {
+        Action::WriteStatus(changes) => changes.into_iter().find_map(|change| match change {
+            StatusChange::RecordDurability(wanted) => Some((wanted.mode, wanted.standbys)),
+            _ => None,
+        }),
+        _ => None,
+    };
+    let mut scene = Scene::ready(3);
+    assert_eq!(recorded(&scene), None);
+    scene.stored.memo.durability = None;
+    assert_eq!(recorded(&scene), Some((DurabilityMode::Required, 1)));
+    // A status that was lost takes it from the rule in force.
+    let mut scene = Scene::ready(5);
+    scene.stored.memo.durability = None;
+    scene.spec.replicas = 3;
+    assert_eq!(recorded(&scene), Some((DurabilityMode::Required, 2)));
+    let mut scene = Scene::ready(3);
+    for replicas in [2, 9, 1] {
+        scene.spec.replicas = replicas;
+        let wanted = scene.with_wanted(|wanted| wanted.spec.wanted_durability(scene.stored.memo.durability));
+        assert_eq!((wanted.mode, wanted.standbys), (DurabilityMode::Required, 1));
+    }
+    scene.edit(|spec| (spec.replicas, spec.durability.mode) = (3, Some(DurabilityMode::Preferred)));
+    assert_eq!(recorded(&scene), Some((DurabilityMode::Preferred, 1)));
 }
 
 #[test]
@@ -36,7 +86,7 @@ fn the_status_says_what_is_in_force() {
         recovery,
         "about 4.7 s after the primary is lost: 2.7 s of silence, then an election and a promotion"
     );
-    scene.edit(|spec| spec.failover.reads = FailoverReads::Strict);
+    scene.edit(|spec| spec.failover.stale_reads = StaleReads::Forbid);
     assert!(
         of(&scene)
             .2
@@ -93,11 +143,11 @@ fn the_status_says_what_is_in_force() {
 fn only_one_instance_that_nobody_follows_is_alone() {
     let alone = |scene: &Scene| promised(scene).recovery_bound == "until the pod runs again on its volume";
     let mut scene = Scene::ready(2);
-    scene.edit(|spec| spec.replicas = 1);
+    scene.scaled(1);
     assert!(!alone(&scene), "the second one is still there");
     let mut scene = Scene::ready(1);
     assert!(alone(&scene));
-    scene.edit(|spec| spec.replicas = 2);
+    scene.scaled(2);
     assert!(!alone(&scene), "another one comes");
     let mut lost = Scene::ready(3);
     lost.lease_mut().unwrap().holder = None;
@@ -131,6 +181,7 @@ fn ready_needs_the_promise_in_force() {
         ("False".to_owned(), Reason::DurabilityReduced.as_str().to_owned())
     );
     scene.edit(|spec| spec.durability.mode = Some(DurabilityMode::Async));
+    scene.store();
     assert_eq!((scene.decide().rule, scene.decide().phase), ("rest", Phase::Ready));
     scene.lease_mut().unwrap().rule.required = 1;
     assert_eq!(
@@ -171,7 +222,11 @@ fn data_is_not_safe_while_a_role_replicates_under_a_members_name() {
 #[test]
 fn members_leave_the_rule_before_they_go() {
     let mut scene = Scene::ready(5);
-    scene.edit(|spec| spec.replicas = 3);
+    let lower = |spec: &mut api::ClusteredDatabaseSpec| {
+        (spec.durability.mode, spec.durability.synchronous_standbys) = (Some(DurabilityMode::Required), Some(1));
+    };
+    scene.edit(lower);
+    scene.scaled(3);
     let decision = scene.decide();
     assert_eq!(decision.rule, "await-scale");
     assert_eq!(
@@ -201,6 +256,6 @@ fn a_standby_that_commits_need_is_not_scaled_away_while_another_is_broken() {
             "demo-1, which is to stay, to serve, before demo-2 goes, which does"
         )
     );
-    scene.edit(|spec| spec.replicas = 3);
+    scene.scaled(3);
     assert_eq!(scene.decide().rule, "await-standbys", "a revert is possible");
 }

@@ -1,5 +1,5 @@
-use super::super::testing::Scene;
-use super::super::{ChildKind, ChildState, Due, ImageError};
+use super::super::model::Scene;
+use super::super::{ImageError, OwnedObject, OwnedState, StatusWrite};
 use super::*;
 use crate::protocol::{Lsn, Release, Timeline};
 
@@ -39,33 +39,20 @@ fn a_lost_primary_is_a_failover_and_names_positions_and_electors() {
         format!("the agents in 2 of the pods demo-1, demo-2, by an election{known}")
     );
     scene.pod_mut(2).node = None;
-    let uid = scene.with_wanted(|wanted| wanted.uid.to_owned());
     assert_eq!(
         scene.waiting().1,
         format!(
             "the agents in 2 of the pods demo-1, demo-2, by an election; but demo-2 has no node. If they are lost for \
                  good and the last primary's node is off, the commits that only they have can be given up: kubectl \
-                 annotate clustereddatabase demo --overwrite clustereddatabase.io/accept-loss={uid}/1{known}"
+                 cdb accept-loss demo 1{known}"
         )
     );
-    let unasked = scene.decide();
-    for stale in [
-        format!("{uid}/0"),
-        format!("{uid}/2"),
-        "another-uid/1".to_owned(),
-        "1".to_owned(),
-    ] {
-        scene.accept_loss = Some(stale.clone());
-        let told = format!("says {stale}, which is not of this resource and epoch. If they");
-        assert!(scene.waiting().1.contains(&told), "{stale}");
-        let decision = scene.decide();
-        assert_eq!(
-            (decision.phase, decision.rule),
-            (unasked.phase, unasked.rule),
-            "{stale}: nothing else changes"
-        );
-    }
-    scene.accept_loss = Some(format!("{uid}/1"));
+    scene.stored.intent.accept_loss = Some(0);
+    assert!(
+        scene.waiting().1.contains("kubectl cdb accept-loss demo 1"),
+        "of another epoch"
+    );
+    scene.stored.intent.accept_loss = Some(1);
     assert!(scene.waiting().1.contains("is accepted: the others go on without them"));
     scene.elect(1);
     assert_ne!(scene.decide().phase, Phase::FailingOver, "a holder serves");
@@ -79,12 +66,12 @@ fn the_deadline_counts_from_the_beginning_and_does_not_move() {
     let deadline = began + TimeDelta::seconds(10) + ELECTION;
     assert_eq!(scene.stored.waiting.clone().unwrap().deadline, Some(deadline));
     let decision = scene.decide();
-    assert_eq!((decision.wake, scene.due(&decision)), (deadline, Due::Never));
+    assert_eq!((decision.wake, scene.due(&decision)), (deadline, StatusWrite::None));
     scene.now += TimeDelta::seconds(20);
     scene.lease_mut().unwrap().holder = None;
     scene.store();
     let stored = scene.stored.waiting.clone().unwrap();
-    assert_eq!((stored.since, stored.deadline), (scene.now, Some(deadline)));
+    assert_eq!((stored.since, stored.deadline), (began, Some(deadline)));
     scene.now = deadline;
     scene.store();
     let progressing = scene
@@ -96,7 +83,7 @@ fn the_deadline_counts_from_the_beginning_and_does_not_move() {
     assert_eq!(progressing.reason, "DeadlineExceeded");
     let decision = scene.decide();
     assert!(
-        decision.wake > scene.now && scene.due(&decision) == Due::Never,
+        decision.wake > scene.now && scene.due(&decision) == StatusWrite::None,
         "{decision:?}"
     );
 }
@@ -131,7 +118,7 @@ fn a_release_tells_the_position_and_async_goes_by_the_clock() {
         .as_mut()
         .unwrap()
         .lsn
-        .0 += ASYNC_LOSS;
+        .0 += ASYNC_LOSS.0;
     let who = scene.waiting().1;
     let expected = "a member with the WAL of the last primary; the others lack more than 16 MiB of it, which is not given \
                         up unasked. If they are lost for good";
@@ -369,9 +356,9 @@ fn whoever_was_not_told_to_leave_is_lost() {
 #[test]
 fn a_lease_that_is_made_again_is_no_failover_yet() {
     let mut scene = Scene::ready(3);
-    scene.set_child(ChildKind::Lease, ChildState::Missing);
+    scene.set_child(OwnedObject::Lease, OwnedState::Missing);
     scene.observed.lease = Known::Known(None);
-    scene.recreate_lease = Some(scene.with_wanted(|wanted| wanted.uid.to_owned()));
+    scene.ask_for_a_lease();
     assert_eq!(scene.decide().phase, Phase::Updating);
 }
 
@@ -392,6 +379,6 @@ fn what_the_last_primary_itself_lacks_keeps_nobody_away() {
         scene.lease_mut().unwrap().positions.get_mut("demo-1").unwrap().lsn = lsn;
         scene.waiting().1
     };
-    assert!(others(ASYNC_LOSS).starts_with("an agent with the data"));
-    assert!(others(ASYNC_LOSS + 1).starts_with("a member with the WAL of the last primary"));
+    assert!(others(ASYNC_LOSS.0).starts_with("an agent with the data"));
+    assert!(others(ASYNC_LOSS.0 + 1).starts_with("a member with the WAL of the last primary"));
 }

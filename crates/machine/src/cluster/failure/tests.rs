@@ -1,11 +1,12 @@
 use api::Phase;
 
-use super::super::testing::Scene;
-use super::super::{Apply, Exact, ImageError};
+use super::super::model::Scene;
+use super::super::resting::resting;
+use super::super::{Action, Apply, ApplyHow, Fault, ImageError, ObjectVersion};
 use super::*;
 
 fn fault(scene: &Scene, kind: FaultKind, attempts: u32) -> Fault {
-    let target = Target::Child(ChildKind::RwService);
+    let target = Target::Child(OwnedObject::RwService);
     Fault {
         target,
         kind,
@@ -17,7 +18,7 @@ fn fault(scene: &Scene, kind: FaultKind, attempts: u32) -> Fault {
 
 fn missing_service() -> Scene {
     let mut scene = Scene::ready(3);
-    scene.set_child(ChildKind::RwService, ChildState::Missing);
+    scene.set_child(OwnedObject::RwService, OwnedState::Missing);
     scene
 }
 
@@ -66,14 +67,14 @@ fn what_failed_is_told_by_what_was_to_be_done() {
     };
     let apply = |how| {
         Action::Apply(Apply {
-            kind: ChildKind::RwService,
+            kind: OwnedObject::RwService,
             how,
             replicas: None,
             wal: None,
         })
     };
-    let exact = || Exact::new("name", "uid", "7");
-    let service = || Target::Child(ChildKind::RwService);
+    let exact = || ObjectVersion::new("name", "uid", "7");
+    let service = || Target::Child(OwnedObject::RwService);
     assert_eq!(told(&apply(ApplyHow::Make), service()), "making");
     assert_eq!(told(&apply(ApplyHow::Renew(exact())), service()), "changing");
     let claim = Action::MakeWalClaim {
@@ -93,7 +94,7 @@ fn a_quota_fails_and_the_phase_does_not_flap_while_it_is_tried_again() {
     scene.observed.faults.clear();
     let again = scene.decide();
     assert_eq!((again.action.name(), again.phase), ("Apply", Phase::Failed));
-    scene.set_child(ChildKind::RwService, ChildState::Current { uid: "u".to_owned() });
+    scene.set_child(OwnedObject::RwService, OwnedState::Current { uid: "u".to_owned() });
     assert_eq!(scene.decide().phase, Phase::Ready);
 }
 
@@ -103,7 +104,7 @@ fn a_refusal_ends_when_somebody_else_puts_the_object_right() {
         let mut scene = missing_service();
         scene.observed.faults = vec![fault(&scene, kind, 1)];
         assert!(scene.decide().failure.is_some());
-        scene.set_child(ChildKind::RwService, ChildState::Current { uid: "u".to_owned() });
+        scene.set_child(OwnedObject::RwService, OwnedState::Current { uid: "u".to_owned() });
         assert_eq!(scene.decide().failure, None);
     }
 }
@@ -119,7 +120,7 @@ fn a_failing_label_does_not_hold_up_what_matters() {
         ..fault(&scene, FaultKind::Forbidden, 1)
     }];
     assert_eq!(scene.decide().rule, "children");
-    scene.set_child(ChildKind::RwService, ChildState::Current { uid: "u".to_owned() });
+    scene.set_child(OwnedObject::RwService, OwnedState::Current { uid: "u".to_owned() });
     let decision = scene.decide();
     assert_eq!(decision.rule, "label-roles", "at the end it is what is waited for");
     assert!(matches!(decision.action, Action::Wait(_)));
@@ -134,20 +135,20 @@ fn what_is_passed_over_is_said_while_other_work_goes_on() {
     };
     let mut scene = missing_service();
     scene.pod_mut(2).ready = false;
-    let waits = "see status.step and status.waiting";
+    let waits = "waits for demo-2 to stream from the primary (Agents)";
     scene.observed.faults = vec![fault(&scene, FaultKind::Transient, 1)];
     let decision = scene.decide();
     assert_eq!(decision.rule, "await-standbys", "{decision:#?}");
     assert_eq!(said(&scene), waits, "it may be over at once");
     scene.observed.faults = vec![fault(&scene, FaultKind::Transient, 2)];
-    let service = "Service demo-rw cannot be made or changed: exceeded quota: services; see status.step";
+    let service = "Service demo-rw cannot be made or changed: exceeded quota: services; ";
     assert!(said(&scene).starts_with(service), "{}", said(&scene));
     scene.now += TimeDelta::hours(1);
     assert_eq!(scene.decide().rule, "children");
     assert!(said(&scene).starts_with(service), "also while it is tried again");
     scene.observed.faults[0].message = "ä".repeat(5_000);
     assert!(said(&scene).chars().count() < 450);
-    scene.set_child(ChildKind::RwService, ChildState::Current { uid: "u".to_owned() });
+    scene.set_child(OwnedObject::RwService, OwnedState::Current { uid: "u".to_owned() });
     assert_eq!(said(&scene), waits);
 
     let target = Target::Pod("demo-2".to_owned());
@@ -194,7 +195,7 @@ fn what_is_refused_and_holds_nothing_up_is_no_secret_of_a_database_that_serves()
     assert_eq!(scene.store().phase, Phase::Updating);
     assert_eq!(
         conditions(&scene),
-        ["False NotAsWanted", "True NotAsWanted", "True Refused"]
+        ["False PermissionGrant", "True PermissionGrant", "True Refused"]
     );
 }
 
@@ -243,22 +244,9 @@ fn a_failed_bootstrap_is_quoted_until_there_is_a_database() {
 }
 
 #[test]
-fn what_holds_everything_up_is_not_said_to_be_passed_over() {
-    let mut scene = Scene::ready(3);
-    scene.revision = "r2".to_owned();
-    let target = Target::Pod("demo-2".to_owned());
-    scene.observed.faults = vec![Fault {
-        target,
-        ..fault(&scene, FaultKind::Forbidden, 1)
-    }];
-    assert_eq!(scene.decide().rule, "replace-serving");
-    assert_eq!(scene.with_facts(passed_over), None, "the rule waits for it");
-}
-
-#[test]
 fn a_lease_that_is_lost_says_how_it_can_be_made_again() {
     let mut scene = Scene::ready(3);
-    scene.set_child(ChildKind::Lease, ChildState::Missing);
+    scene.set_child(OwnedObject::Lease, OwnedState::Missing);
     scene.observed.lease = super::super::Known::Known(None);
     assert_eq!(
         scene.with_facts(lost),
@@ -267,12 +255,8 @@ fn a_lease_that_is_lost_says_how_it_can_be_made_again() {
     );
     scene.pod_mut(0).ready = false;
     let message = |scene: &Scene| scene.with_facts(lost).map(|failure| failure.message.into_owned());
-    assert!(
-        message(&scene)
-            .unwrap()
-            .contains("clustereddatabase.io/recreate-lease=")
-    );
-    scene.recreate_lease = Some(scene.with_wanted(|wanted| wanted.uid.to_owned()));
+    assert!(message(&scene).unwrap().ends_with("kubectl cdb recreate-lease demo"));
+    scene.ask_for_a_lease();
     assert_eq!(message(&scene), None, "it is being made");
     scene.stored.members.clear();
     assert!(message(&scene).unwrap().contains("is not on record"));

@@ -1,6 +1,6 @@
 use api::Phase;
 
-use super::super::testing::Scene;
+use super::super::model::Scene;
 use super::super::{Action, ImageError};
 use super::*;
 use crate::protocol::FAULT_SILENT;
@@ -62,12 +62,17 @@ fn a_fenced_standby_is_said_at_once_and_for_as_long_as_it_lasts() {
         panic!("{:?}", scene.decide())
     };
     assert_eq!(
-        (waiting.what.as_ref(), waiting.deadline),
-        ("demo-2 to be fenced no more", None)
+        (waiting.reason, waiting.actor, waiting.deadline),
+        (api::status::WaitReason::Unfencing, api::status::WaitActor::User, None)
     );
     let (status, reason, message) = condition(&scene, "Ready");
-    assert_eq!((status.as_str(), reason.as_str()), ("False", "Fenced"));
+    assert_eq!(
+        (status.as_str(), reason.as_str()),
+        ("True", "Fenced"),
+        "it rests as the spec wants it"
+    );
     assert!(message.contains("demo-2"), "{message}");
+    assert_eq!(condition(&scene, "Reconciling").0, "False");
     assert_eq!(condition(&scene, "Degraded").1, "Fenced");
     assert_eq!(condition(&scene, "Available").0, "True");
     let mut lifted = scene.clone();
@@ -75,7 +80,10 @@ fn a_fenced_standby_is_said_at_once_and_for_as_long_as_it_lasts() {
     assert_eq!(lifted.decide().rule, "await-standbys");
     let mut broken = scene;
     broken.pod_mut(1).ready = false;
-    assert_eq!(broken.decide().because.to_string(), "demo-1 to stream from the primary");
+    assert_eq!(
+        broken.awaits(),
+        (api::status::WaitReason::StandbyJoining, "pod/demo-1".to_owned())
+    );
 }
 
 #[test]
@@ -86,7 +94,10 @@ fn nobody_is_said_to_be_fenced_before_its_agent_says_that_it_has_stopped() {
     assert_eq!((decision.rule, decision.step), ("await-fenced", Some(Step::Stopping)));
     let asked = scene.now;
     let waiting = scene.stored.waiting.clone().unwrap();
-    assert_eq!(waiting.what, "PostgreSQL to stop in demo-2, by spec.fenced");
+    assert_eq!(
+        (waiting.reason, waiting.object.as_deref()),
+        (Some(api::status::WaitReason::FencedStop), Some("pod/demo-2"))
+    );
     assert!(waiting.deadline.is_some());
     scene.now += chrono::TimeDelta::minutes(1);
     let (_, reason, message) = condition(&scene, "Ready");

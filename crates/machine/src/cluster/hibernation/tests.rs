@@ -1,7 +1,8 @@
 use api::Phase;
 
-use super::super::testing::Scene;
-use super::super::{Due, StorageClass};
+use super::super::facts::hibernation::is_back;
+use super::super::model::Scene;
+use super::super::{StatusWrite, StorageClass};
 use super::*;
 use crate::protocol::{Lsn, Position, Release, Timeline};
 
@@ -52,7 +53,7 @@ fn it_is_back_when_a_primary_serves_in_a_later_epoch_than_it_was_put_down_in() {
     let is_back = |put_down: Option<u64>| {
         let mut scene = Scene::ready(3);
         scene.stored.memo.put_down = put_down;
-        scene.with_facts(super::is_back)
+        scene.with_facts(is_back)
     };
     let epoch = Scene::ready(3).lease_mut().unwrap().epoch.0;
     let put_down = [None, Some(epoch), Some(epoch - 1)];
@@ -83,7 +84,10 @@ fn everything_stops_before_the_pods_go() {
     assert_eq!(scaled(&scene), Some(0));
     scene.observed.stateful_set.as_mut().unwrap().replicas = 0;
     scene.pods_mut().truncate(1);
-    assert_eq!(scene.decide().because.to_string(), "demo-0 to be gone");
+    assert_eq!(
+        scene.awaits(),
+        (api::status::WaitReason::PodRemoval, "pod/demo-0".to_owned())
+    );
     scene.pods_mut().clear();
     assert_eq!(scene.decide().phase, Phase::Hibernated);
 }
@@ -105,7 +109,7 @@ fn what_does_not_stop_is_waited_for_one_minute() {
     assert_eq!(broken(&|scene| scene.observed.lease = Known::Unknown), Some(0));
     assert_eq!(broken(&|scene| scene.pod_mut(1).node = None), Some(0));
     assert_eq!(
-        broken(&|scene| scene.set_child(ChildKind::RService, ChildState::Missing)),
+        broken(&|scene| scene.set_child(OwnedObject::RService, OwnedState::Missing)),
         Some(0)
     );
 }
@@ -118,7 +122,7 @@ fn it_rests_and_says_so_and_no_alarm_is_raised() {
         (decision.rule, decision.phase, decision.step),
         ("await-waking", Phase::Hibernated, None)
     );
-    assert_eq!(scene.due(&decision), Due::Never);
+    assert_eq!(scene.due(&decision), StatusWrite::None);
     assert_eq!(
         (scene.stored.ready.as_str(), scene.stored.current_primary.as_ref()),
         ("0/3", None)
@@ -126,7 +130,7 @@ fn it_rests_and_says_so_and_no_alarm_is_raised() {
     let conditions = &scene.stored.conditions;
     let find = |kind: &str| conditions.iter().find(|found| found.type_ == kind).unwrap();
     for (kind, status) in [
-        ("Ready", "False"),
+        ("Ready", "True"),
         ("Available", "False"),
         ("Progressing", "False"),
         ("Degraded", "False"),
@@ -141,17 +145,17 @@ fn it_rests_and_says_so_and_no_alarm_is_raised() {
     }
     scene.now += chrono::TimeDelta::days(30);
     let decision = scene.decide();
-    assert_eq!(scene.due(&decision), Due::Never);
+    assert_eq!(scene.due(&decision), StatusWrite::None);
 }
 
 #[test]
 fn objects_are_kept_and_volumes_grow_meanwhile() {
     let mut scene = hibernated(3);
-    scene.set_child(ChildKind::RoService, ChildState::Missing);
+    scene.set_child(OwnedObject::RoService, OwnedState::Missing);
     let decision = scene.decide();
     assert_eq!((decision.rule, decision.phase), ("children", Phase::Updating));
     let mut scene = hibernated(3);
-    scene.data_bytes *= 2;
+    scene.data_bytes.0 *= 2;
     assert_eq!(scene.decide().action.name(), "ResizeClaim");
     scene.observed.storage_class = Known::Known(StorageClass::Present { expandable: false });
     assert_eq!(scene.decide().phase, Phase::Hibernated);
@@ -160,12 +164,12 @@ fn objects_are_kept_and_volumes_grow_meanwhile() {
 #[test]
 fn a_stateful_set_that_is_made_again_brings_no_pods() {
     let mut scene = hibernated(3);
-    scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+    scene.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
     scene.observed.stateful_set = None;
     assert_eq!(scaled(&scene), Some(0));
     let mut orphaned = hibernating(3);
     orphaned.store();
-    orphaned.set_child(ChildKind::StatefulSet, ChildState::Missing);
+    orphaned.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
     orphaned.observed.stateful_set = None;
     assert_eq!(orphaned.decide().rule, "hibernate", "they stop first");
     orphaned.now += deletion::STOP_PATIENCE;
@@ -176,7 +180,8 @@ fn a_stateful_set_that_is_made_again_brings_no_pods() {
 fn it_wakes_as_an_update_with_whoever_was_primary_last() {
     let mut scene = hibernated(3);
     release(&mut scene, 2);
-    scene.edit(|spec| (spec.hibernated, spec.replicas) = (false, 1));
+    scene.scaled(1);
+    scene.edit(|spec| spec.hibernated = false);
     let decision = scene.store();
     assert_eq!((decision.rule, decision.phase), ("wake", Phase::Updating));
     assert!(!scene.stored.intent.stop);
@@ -187,8 +192,8 @@ fn it_wakes_as_an_update_with_whoever_was_primary_last() {
     drifted.edit(|spec| spec.hibernated = false);
     drifted.store();
     drifted.set_child(
-        ChildKind::StatefulSet,
-        ChildState::Drifted {
+        OwnedObject::StatefulSet,
+        OwnedState::Drifted {
             uid: "uid-StatefulSet".to_owned(),
             resource_version: "1".to_owned(),
             what: "spec.template".to_owned(),

@@ -1,5 +1,7 @@
-use super::super::testing::Scene;
+use super::super::facts::made_on;
+use super::super::model::Scene;
 use super::*;
+use crate::protocol::MemberId;
 
 fn changes(scene: &Scene) -> Vec<StatusChange> {
     match scene.decide().action {
@@ -10,7 +12,7 @@ fn changes(scene: &Scene) -> Vec<StatusChange> {
 
 #[test]
 fn what_is_written_is_told_the_members_first() {
-    let member = |ordinal: u32| crate::protocol::MemberId::new(ordinal, "aaaa", 1);
+    let member = |ordinal: u32| MemberId::new(ordinal, "aaaa", 1);
     let publish = |pod: &str| StatusChange::PublishMember {
         pod: pod.to_owned(),
         pod_uid: "u".to_owned(),
@@ -18,7 +20,7 @@ fn what_is_written_is_told_the_members_first() {
     };
     let sign = StatusChange::SignCertificate {
         pod: "demo-1".to_owned(),
-        claim: super::super::Exact::new("data-demo-1", "c", "1"),
+        claim: super::super::ObjectVersion::new("data-demo-1", "c", "1"),
         member: member(1),
         public_key: "key".to_owned(),
     };
@@ -63,7 +65,7 @@ fn the_system_identifier_is_recorded_once_the_first_primary_serves() {
 fn a_pod_that_goes_is_published_only_if_its_claim_is_to_go_with_it() {
     let published = |ordinal: u32, change: fn(&mut Scene)| {
         let mut scene = Scene::ready(3);
-        scene.spec.volume_policy.on_scale_down = api::spec::VolumeFate::Delete;
+        scene.spec.storage.retention_policy.when_scaled = api::spec::VolumeFate::Delete;
         scene.observed.stateful_set.as_mut().unwrap().replicas = 2;
         scene.stored.members.clear();
         scene.pod_mut(ordinal).terminating = true;
@@ -74,7 +76,7 @@ fn a_pod_that_goes_is_published_only_if_its_claim_is_to_go_with_it() {
     assert!(!published(1, |_| {}), "it comes back");
     assert!(!published(2, |scene| scene.deleting = true));
     assert!(!published(2, |scene| {
-        scene.spec.volume_policy.on_scale_down = api::spec::VolumeFate::Retain;
+        scene.spec.storage.retention_policy.when_scaled = api::spec::VolumeFate::Retain;
     }));
 }
 

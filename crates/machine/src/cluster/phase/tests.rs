@@ -1,6 +1,7 @@
-use super::super::observed::{ChildKind, ChildState};
-use super::super::testing::Scene;
-use super::super::{Due, Known};
+use super::super::model::Scene;
+use super::super::observed::OwnedState;
+use super::super::owned::OwnedObject;
+use super::super::{Known, StatusWrite};
 use super::*;
 
 #[test]
@@ -9,11 +10,14 @@ fn a_standby_that_is_back_soon_changes_no_phase() {
     scene.pod_mut(2).ready = false;
     let decision = scene.decide();
     assert_eq!((decision.phase, decision.wake), (Phase::Ready, scene.now + BRIEF));
-    assert!(matches!(scene.due(&decision), Due::Within(_)));
+    assert!(matches!(scene.due(&decision), StatusWrite::Debounced(_)));
     scene.now += TimeDelta::seconds(3);
     scene.store();
     let (since, waiting) = (scene.now, scene.stored.waiting.clone().unwrap());
-    assert_eq!(waiting.what, "demo-2 to stream from the primary");
+    assert_eq!(
+        (waiting.reason, waiting.object.as_deref()),
+        (Some(api::status::WaitReason::StandbyJoining), Some("pod/demo-2"))
+    );
     let condition = |scene: &Scene, kind: &str| {
         let found = scene.stored.conditions.iter().find(|found| found.type_ == kind);
         found.unwrap().status.clone()
@@ -39,7 +43,7 @@ fn a_standby_that_is_back_soon_changes_no_phase() {
     scene.now = since + BRIEF;
     assert_eq!(
         (scene.decide().phase, scene.due(&scene.decide())),
-        (Phase::Updating, Due::Now)
+        (Phase::Updating, StatusWrite::BeforeAction)
     );
 }
 
@@ -59,9 +63,9 @@ fn only_a_standby_may_be_away_for_a_moment() {
     );
     assert_eq!(phase(&|scene| scene.pod_mut(0).ready = false), Phase::FailingOver);
     assert_eq!(phase(&|scene| scene.revision = "r2".to_owned()), Phase::Updating);
-    assert_eq!(phase(&|scene| scene.edit(|spec| spec.replicas = 4)), Phase::Updating);
+    assert_eq!(phase(&|scene| scene.scaled(4)), Phase::Updating);
     assert_eq!(
-        phase(&|scene| scene.set_child(ChildKind::RoService, ChildState::Missing)),
+        phase(&|scene| scene.set_child(OwnedObject::RoService, OwnedState::Missing)),
         Phase::Updating
     );
     assert_eq!(
@@ -76,7 +80,7 @@ fn who_has_failed_has_not_recovered_because_nothing_is_known_or_done() {
     let doubts: [fn(&mut Scene); 3] = [
         |scene| scene.observed.lease = Known::Unknown,
         |scene| scene.spec.paused = true,
-        |scene| scene.set_child(ChildKind::RwService, ChildState::Missing),
+        |scene| scene.set_child(OwnedObject::RwService, OwnedState::Missing),
     ];
     for (index, doubt) in doubts.into_iter().enumerate() {
         let mut scene = Scene::ready(3);

@@ -1,7 +1,10 @@
 use api::Phase;
-use api::spec::PrimaryUpdates;
+use api::spec::PrimaryUpdatePolicy;
+use chrono::TimeDelta;
 
-use super::super::testing::Scene;
+use super::super::facts::resize::WAIT_LIMIT;
+use super::super::model::Scene;
+use super::super::{Fault, Target};
 use super::*;
 use crate::protocol::MemberState;
 
@@ -47,7 +50,7 @@ fn every_pod_gets_it_in_place_one_after_another_the_primary_last() {
         let decision = scene.decide();
         assert!(matches!(decision.action, Action::Wait(_)), "{decision:#?}");
         assert_eq!((decision.rule, decision.phase), ("resize", Phase::Updating));
-        assert_eq!(decision.wake, scene.now + PATIENCE);
+        assert_eq!(decision.wake, scene.now + WAIT_LIMIT);
         scene.pod_mut(ordinal).resources = Resources::Given;
         assert_eq!(step(&mut scene), (ordinal, "MarkPod"));
     }
@@ -157,7 +160,7 @@ fn a_primary_that_restarts_first_is_given_less_memory_last() {
 #[test]
 fn a_primary_whose_updates_are_supervised_is_resized_without_leave() {
     let mut scene = changed();
-    scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised);
+    scene.edit(|spec| spec.primary.update_policy = PrimaryUpdatePolicy::Supervised);
     for ordinal in [2, 1] {
         let pod = scene.pod_mut(ordinal);
         (pod.revision, pod.resources) = (Some("r1+large".to_owned()), Resources::Given);
@@ -201,7 +204,7 @@ fn what_kubernetes_cannot_do_in_place_is_done_by_replacement_and_it_is_said_why(
     let message = Some("Deferred: no room".to_owned());
     slow.pod_mut(2).resources = Resources::Asked { message };
     slow.store();
-    slow.now += PATIENCE - TimeDelta::seconds(1);
+    slow.now += WAIT_LIMIT - TimeDelta::seconds(1);
     assert_eq!(slow.decide().rule, "resize");
     slow.now += TimeDelta::seconds(1);
     assert_eq!(because(&slow), format!("{said}not done in 60 s: Deferred: no room"));
@@ -235,7 +238,7 @@ fn a_request_that_is_refused_is_not_made_again_unless_a_new_pod_would_be_refused
         fault(&mut scene, kind);
         assert!(matches!(scene.decide().action, Action::Wait(_)));
         let mut late = scene.clone();
-        late.now += PATIENCE - TimeDelta::seconds(1);
+        late.now += WAIT_LIMIT - TimeDelta::seconds(1);
         (late.observed.faults[0].attempts, late.observed.faults[0].at) = (20, late.now);
         let decision = late.decide();
         assert_eq!(
@@ -309,7 +312,7 @@ fn a_primary_that_cannot_be_resized_hands_over_first() {
     };
     assert_eq!(scene.decide().rule, "switch-over");
     let mut supervised = scene.clone();
-    supervised.edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised);
+    supervised.edit(|spec| spec.primary.update_policy = PrimaryUpdatePolicy::Supervised);
     assert_eq!(supervised.decide().rule, "await-supervisor");
     let mut alone = Scene::ready(1);
     alone.revision = "r1+large".to_owned();
@@ -353,7 +356,7 @@ fn what_is_refused_at_its_limit_is_not_tried_all_the_time() {
     let (to, since) = (scene.revision.clone(), scene.now);
     scene.pod_mut(2).resizing = Some(Resizing { to, since });
     assert_eq!(step(&mut scene.clone()), (2, "ResizePod"));
-    scene.now += PATIENCE;
+    scene.now += WAIT_LIMIT;
     scene.observed.faults = vec![Fault {
         target: Target::Resize("demo-2".to_owned()),
         kind: FaultKind::Forbidden,

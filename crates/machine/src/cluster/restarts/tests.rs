@@ -1,4 +1,4 @@
-use super::super::testing::Scene;
+use super::super::model::Scene;
 use super::*;
 
 #[test]
@@ -29,10 +29,8 @@ fn a_permit_that_is_not_used_goes_on_to_the_others_and_is_not_given_again_for_ev
         assert_eq!(scene.permitted(), Some(format!("demo-{ordinal}")));
         scene.store();
         let decision = scene.decide();
-        assert_eq!(
-            decision.because.to_string(),
-            format!("demo-{ordinal} to restart PostgreSQL")
-        );
+        let restart = (api::status::WaitReason::PermittedRestart, format!("pod/demo-{ordinal}"));
+        assert_eq!(scene.awaits(), restart);
         assert_eq!(decision.wake, scene.now + RESTART_PATIENCE);
         if ordinal == 1 {
             scene.report_mut(1).pending_restart = false;
@@ -44,7 +42,8 @@ fn a_permit_that_is_not_used_goes_on_to_the_others_and_is_not_given_again_for_ev
     assert_eq!((decision.rule, decision.step), ("await-settings", Some(Step::Settings)));
     let waiting = scene.stored.waiting.clone().unwrap();
     assert_eq!(
-        waiting.what, "demo-2 to restart PostgreSQL",
+        (waiting.reason, waiting.object.as_deref()),
+        (Some(api::status::WaitReason::PermittedRestart), Some("pod/demo-2")),
         "the primary goes after it"
     );
     scene.now = waiting.deadline.unwrap();
@@ -143,7 +142,7 @@ fn who_is_between_two_primaries_does_not_restart_while_another_is_away() {
 #[test]
 fn who_is_about_to_go_need_not_restart() {
     let mut scene = Scene::pending_restart(false);
-    scene.edit(|spec| spec.replicas = 2);
+    scene.scaled(2);
     scene.observed.stateful_set.as_mut().unwrap().replicas = 2;
     scene.report_mut(2).state = crate::protocol::MemberState::CatchingUp;
     assert_eq!(scene.permitted(), Some("demo-1".to_owned()));
@@ -188,8 +187,11 @@ fn a_permit_is_for_one_pod_and_for_the_settings_of_then() {
         let mut scene = scene.clone();
         scene.report_mut(2).pending_restart = false;
         before(&mut scene);
-        let decision = scene.decide();
-        assert_eq!(decision.because.to_string(), "demo-2 to restart PostgreSQL", "{index}");
+        assert_eq!(
+            scene.awaits(),
+            (api::status::WaitReason::PermittedRestart, "pod/demo-2".to_owned()),
+            "{index}"
+        );
     }
 }
 

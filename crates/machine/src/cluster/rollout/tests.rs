@@ -1,4 +1,7 @@
-use super::super::testing::Scene;
+use api::operation::{Action as Asked, Restart};
+use api::spec::PrimaryUpdatePolicy;
+
+use super::super::model::Scene;
 use super::*;
 use crate::protocol::FAULT_ENDS;
 
@@ -215,7 +218,7 @@ fn one_instance_is_replaced_though_no_other_serves() {
 }
 
 fn supervised(scene: &mut Scene) {
-    scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Supervised);
+    scene.edit(|spec| spec.primary.update_policy = PrimaryUpdatePolicy::Supervised);
 }
 
 fn leave(scene: &mut Scene) -> String {
@@ -239,12 +242,11 @@ fn a_supervised_rollout_stops_before_the_primary_until_a_switchover_is_requested
     }
     let text = leave(&mut scene);
     assert!(
-        text.contains("demo-0: spec.primary.updates is Supervised, and its pod is of an older template"),
+        text.contains("demo-0: spec.primary.updatePolicy is Supervised, and its pod is of an older template"),
         "{text}"
     );
-    let value = "demo-1/2";
     assert!(text.contains("kubectl cdb promote demo demo-1 "), "{text}");
-    scene.switchover = Some(value.to_owned());
+    scene.ask_switchover("demo-1", "2");
     scene.store();
     scene.store();
     assert_eq!(scene.stored.intent.primary.as_deref(), Some("demo-1"));
@@ -261,8 +263,8 @@ fn a_supervised_rollout_goes_on_when_it_is_automatic_again() {
     for ordinal in [2, 1] {
         scene.pod_mut(ordinal).revision = Some("r2".to_owned());
     }
-    assert!(leave(&mut scene).contains("{\"spec\":{\"primary\":{\"updates\":\"Automatic\"}}}"));
-    scene.edit(|spec| spec.primary.updates = PrimaryUpdates::Automatic);
+    assert!(leave(&mut scene).contains("{\"spec\":{\"primary\":{\"updatePolicy\":\"Automatic\"}}}"));
+    scene.edit(|spec| spec.primary.update_policy = PrimaryUpdatePolicy::Automatic);
     assert_eq!(scene.decide().rule, "switch-over");
 }
 
@@ -279,7 +281,16 @@ fn one_supervised_instance_is_asked_for_before_it_goes() {
     let mut scene = Scene::ready(1);
     supervised(&mut scene);
     scene.report_mut(0).pending_restart = true;
-    assert!(leave(&mut scene).contains("its settings need a restart: the user: kubectl patch"));
+    let text = leave(&mut scene);
+    assert!(text.contains("its settings need a restart: the user: kubectl patch"));
+    // The command does what it says.
+    let patch: serde_json::Value = serde_json::from_str(text.split('\'').nth(1).unwrap()).unwrap();
+    let mut spec = serde_json::to_value(&scene.spec).unwrap();
+    for (field, value) in patch["spec"]["primary"].as_object().unwrap() {
+        spec["primary"][field] = value.clone();
+    }
+    let spec: api::ClusteredDatabaseSpec = serde_json::from_value(spec).unwrap();
+    assert_eq!(spec.primary.update_policy, PrimaryUpdatePolicy::Automatic);
 }
 
 #[test]
@@ -395,4 +406,49 @@ fn pods_that_may_not_be_replaced_now_are_named() {
         Some("all others to serve, to replace demo-2, demo-1, demo-0")
     );
     assert_eq!(waits(&Scene::ready(3)), None);
+}
+
+#[test]
+fn a_restart_by_an_operation_is_a_change_of_the_template_and_done_when_all_pods_are_new() {
+    let mut scene = Scene::ready(3);
+    let outcome = |scene: &Scene| {
+        let noted = scene.stored.memo.request.clone().unwrap();
+        (noted.outcome, noted.message.unwrap_or_default())
+    };
+    scene.ask(Asked::Restart(Restart {}));
+    scene.store();
+    assert_eq!(scene.stored.memo.restarted_by, None, "it is noted first");
+    scene.store();
+    assert_eq!(scene.stored.memo.restarted_by.as_deref(), Some("operation-Restart"));
+    scene.revision = "r2".to_owned();
+    for ordinal in [2, 1] {
+        assert_eq!(scene.replaced(), Some(format!("demo-{ordinal}")));
+        scene.pod_mut(ordinal).revision = Some("r2".to_owned());
+        scene.store();
+        assert_eq!(outcome(&scene).0, None);
+    }
+    let moved = scene.stored.intent.primary.clone().expect("the primary moves first");
+    scene.elect(if moved == "demo-1" { 1 } else { 2 });
+    scene.store();
+    assert_eq!(scene.replaced(), Some("demo-0".to_owned()));
+    scene.pod_mut(0).revision = Some("r2".to_owned());
+    scene.store();
+    let done = "all instances have new pods and serve".to_owned();
+    assert_eq!(outcome(&scene), (Some(RequestOutcome::Done), done));
+    assert_eq!(scene.decide().rule, "rest");
+    // The next one is another template.
+    scene.request.as_mut().unwrap().uid = "next".to_owned();
+    scene.store();
+    scene.store();
+    assert_eq!(scene.stored.memo.restarted_by.as_deref(), Some("next"));
+}
+
+#[test]
+fn a_restart_waits_for_a_database_that_is_made() {
+    let mut scene = Scene::ready(3);
+    let begins = |scene: &Scene| scene.with_facts(|facts| restart_all(facts, "operation").is_some());
+    assert!(begins(&scene));
+    scene.stored.system_identifier = None;
+    scene.lease_mut().unwrap().system_id = None;
+    assert!(!begins(&scene));
 }

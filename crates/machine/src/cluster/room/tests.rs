@@ -1,4 +1,4 @@
-use super::super::testing::Scene;
+use super::super::model::Scene;
 use super::super::{Known, StorageClass};
 use super::*;
 use crate::protocol::MemberState;
@@ -36,7 +36,7 @@ fn the_wait_for_a_primary_names_full_volumes_and_the_field_to_raise() {
     // Somebody has room: that one can be elected.
     let mut others = without_room(&[0, 1]);
     others.lease_mut().unwrap().holder = None;
-    assert!(others.waiting().0.starts_with("a primary to serve"));
+    assert_eq!(others.awaits().0, api::status::WaitReason::PrimaryElection);
     let (what, _) = without_room(&[0]).waiting();
     assert!(
         what.contains("reported full: wal-demo-0)"),
@@ -57,7 +57,7 @@ fn who_can_end_it_depends_on_what_was_done_already() {
     for claim in scene.claims_mut() {
         claim.capacity = Some(claim.requested);
     }
-    scene.wal_bytes *= 2;
+    scene.wal_bytes.0 *= 2;
     let wal_bytes = scene.wal_bytes;
     for claim in scene
         .claims_mut()
@@ -81,7 +81,7 @@ fn a_standby_that_cannot_stream_for_lack_of_room_is_named_with_the_field_to_rais
     let (what, who) = scene.waiting();
     assert_eq!(what, "demo-2 to stream from the primary");
     assert!(
-        who.starts_with("reported full: data-demo-2; the user, by raising spec.storage.size (now "),
+        who.starts_with("reported full: data-demo-2; the user, by raising spec.storage.data.size (now "),
         "{who}"
     );
 }

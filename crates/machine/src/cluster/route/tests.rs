@@ -1,7 +1,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use proptest::prelude::*;
 
-use super::super::testing::Scene;
+use super::super::model::Scene;
 use super::*;
 
 fn addresses(of: &[&str]) -> BTreeSet<String> {
@@ -25,8 +25,8 @@ fn foreign() -> Scene {
 #[test]
 fn an_address_that_no_pod_has_is_named_after_a_minute() {
     let mut scene = foreign();
-    assert_eq!((said(&scene), scene.decide().wake), (None, scene.now + PATIENCE));
-    scene.now += PATIENCE;
+    assert_eq!((said(&scene), scene.decide().wake), (None, scene.now + WAIT_LIMIT));
+    scene.now += WAIT_LIMIT;
     let found = said(&scene).unwrap();
     assert_eq!(
         (found.status.as_str(), found.reason.as_str()),
@@ -47,7 +47,7 @@ fn an_address_that_no_pod_has_is_named_after_a_minute() {
 #[test]
 fn a_new_operator_goes_on_saying_it_until_it_is_over() {
     let mut scene = foreign();
-    scene.now += PATIENCE;
+    scene.now += WAIT_LIMIT;
     scene.store();
     scene.observed.foreign_route.as_mut().unwrap().since = scene.now;
     assert!(said(&scene).is_some());
@@ -59,7 +59,7 @@ fn a_new_operator_goes_on_saying_it_until_it_is_over() {
 fn nothing_is_said_without_pods_or_of_an_endpoint_slice_that_is_another_ones() {
     let foreign_slice = |scene: &mut Scene| {
         let why = "owned by ClusteredDatabase demo".to_owned();
-        scene.observed.children[ChildKind::EndpointSlice] = Known::Known(ChildState::Foreign { why });
+        scene.observed.children[OwnedObject::EndpointSlice] = Known::Known(OwnedState::Foreign { why, left: None });
     };
     let spoils: [fn(&mut Scene); 3] = [
         |scene| scene.spec.hibernated = true,
@@ -70,7 +70,7 @@ fn nothing_is_said_without_pods_or_of_an_endpoint_slice_that_is_another_ones() {
         let mut scene = foreign();
         spoil(&mut scene);
         assert_eq!(scene.with_facts(lasts_at), None, "{index}");
-        scene.now += PATIENCE;
+        scene.now += WAIT_LIMIT;
         assert_eq!(said(&scene), None, "{index}");
     }
 }

@@ -2,7 +2,7 @@ use api::Phase;
 use api::status::SwitchoverMemo;
 
 use super::super::Known;
-use super::super::testing::Scene;
+use super::super::model::Scene;
 use super::*;
 use crate::quorum::SyncRule;
 
@@ -16,14 +16,14 @@ fn replicas(scene: &Scene) -> Option<u32> {
 #[test]
 fn more_instances_come_at_once_and_fewer_go_at_once() {
     let mut scene = Scene::ready(3);
-    scene.edit(|spec| spec.replicas = 5);
+    scene.scaled(5);
     assert_eq!((replicas(&scene), scene.decide().phase), (Some(5), Phase::Updating));
     let takes_pods = |scene: &Scene| match scene.decide().action {
         Action::Apply(apply) => apply.takes_pods(&scene.observed),
         _ => false,
     };
     assert!(!takes_pods(&scene));
-    scene.edit(|spec| spec.replicas = 1);
+    scene.scaled(1);
     scene.synchronize();
     assert_eq!(replicas(&scene), Some(1));
     assert!(takes_pods(&scene), "all is read once more before");
@@ -33,7 +33,7 @@ fn more_instances_come_at_once_and_fewer_go_at_once() {
 fn the_primary_stays_until_it_has_handed_over() {
     let mut scene = Scene::ready(3);
     scene.elect(1);
-    scene.edit(|spec| spec.replicas = 1);
+    scene.scaled(1);
     scene.synchronize();
     assert_eq!(scene.decide().rule, "switch-over");
     let mut given_up = scene.clone();
@@ -56,7 +56,7 @@ fn the_primary_stays_until_it_has_handed_over() {
 #[test]
 fn who_serves_does_not_go_while_one_that_stays_is_broken() {
     let mut scene = Scene::ready(3);
-    scene.edit(|spec| spec.replicas = 2);
+    scene.scaled(2);
     scene.synchronize();
     assert_eq!(replicas(&scene), Some(2));
     type Spoil = fn(&mut Scene);
@@ -112,7 +112,7 @@ fn who_serves_does_not_go_while_one_that_stays_is_broken() {
 #[test]
 fn nobody_goes_while_no_primary_serves() {
     let mut scene = Scene::ready(3);
-    scene.edit(|spec| spec.replicas = 1);
+    scene.scaled(1);
     scene.pod_mut(0).ready = false;
     assert_eq!(replicas(&scene), None);
     scene.pod_mut(0).ready = true;
@@ -123,7 +123,8 @@ fn nobody_goes_while_no_primary_serves() {
 /// Scaled down to one, and the pods are gone.
 fn scaled_down(fate: VolumeFate) -> Scene {
     let mut scene = Scene::ready(3);
-    scene.edit(|spec| (spec.replicas, spec.volume_policy.on_scale_down) = (1, fate));
+    scene.scaled(1);
+    scene.edit(|spec| spec.storage.retention_policy.when_scaled = fate);
     scene.synchronize();
     scene.observed.stateful_set.as_mut().unwrap().replicas = 1;
     scene.pods_mut().truncate(1);
@@ -171,7 +172,7 @@ fn a_claim_that_was_kept_before_is_not_deleted_by_a_later_policy() {
     let mut scene = scaled_down(VolumeFate::Retain);
     scene.store();
     scene.store();
-    scene.edit(|spec| spec.volume_policy.on_scale_down = VolumeFate::Delete);
+    scene.edit(|spec| spec.storage.retention_policy.when_scaled = VolumeFate::Delete);
     assert_eq!(scene.decide().rule, "rest");
 }
 
@@ -216,14 +217,14 @@ fn claims_of_an_instance_that_was_never_published_go_if_nothing_is_on_them() {
     assert_eq!(scene.decide().rule, "rest", "there may be data on it");
     scene.claims_mut()[1].bound = false;
     assert!(matches!(scene.decide().action, Action::DeleteClaim(claim) if claim.name() == "data-demo-2"));
-    scene.edit(|spec| spec.volume_policy.on_scale_down = VolumeFate::Retain);
+    scene.edit(|spec| spec.storage.retention_policy.when_scaled = VolumeFate::Retain);
     assert_eq!(scene.decide().rule, "rest");
 }
 
 #[test]
 fn an_instance_that_goes_before_it_was_published_is_published_for_its_claims() {
     let mut scene = Scene::ready(1);
-    scene.spec.volume_policy.on_scale_down = VolumeFate::Delete;
+    scene.spec.storage.retention_policy.when_scaled = VolumeFate::Delete;
     scene.add_pod(1);
     scene.pod_mut(1).terminating = true;
     scene.now += chrono::TimeDelta::seconds(3);
@@ -247,12 +248,12 @@ fn a_foreign_claim_keeps_a_new_instance_away() {
 #[test]
 fn a_scale_down_needs_a_primary_and_says_so() {
     let mut scene = Scene::ready(3);
-    scene.edit(|spec| spec.replicas = 2);
+    scene.scaled(2);
     scene.pod_mut(0).ready = false;
     let Action::Wait(waiting) = scene.with_facts(await_scale).unwrap().action else {
         panic!()
     };
-    assert_eq!(waiting.what, "a primary that serves, to go from 3 to 2 instances");
+    assert_eq!(waiting.reason, api::status::WaitReason::PrimaryForScaleDown);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-use super::super::ChildState;
-use super::super::testing::Scene;
+use super::super::OwnedState;
+use super::super::model::Scene;
 use super::*;
 
 #[test]
@@ -8,7 +8,7 @@ fn a_database_at_rest_writes_nothing() {
     for _ in 0..10 {
         scene.now += chrono::TimeDelta::minutes(2);
         let decision = scene.decide();
-        assert_eq!(scene.due(&decision), Due::Never);
+        assert_eq!(scene.due(&decision), StatusWrite::None);
     }
 }
 
@@ -16,14 +16,18 @@ fn a_database_at_rest_writes_nothing() {
 fn what_only_people_look_at_may_settle_and_promises_may_not() {
     let mut scene = Scene::ready(3);
     scene.lease_mut().unwrap().epoch.0 = 9;
-    assert!(matches!(scene.due(&scene.decide()), Due::Within(_)));
+    assert!(matches!(scene.due(&scene.decide()), StatusWrite::Debounced(_)));
     scene.pod_mut(2).ready = false;
     assert!(
-        matches!(scene.due(&scene.decide()), Due::Within(_)),
+        matches!(scene.due(&scene.decide()), StatusWrite::Debounced(_)),
         "it may be back soon"
     );
     scene.pod_mut(0).ready = false;
-    assert_eq!(scene.due(&scene.decide()), Due::Now, "the phase changes");
+    assert_eq!(
+        scene.due(&scene.decide()),
+        StatusWrite::BeforeAction,
+        "the phase changes"
+    );
 }
 
 #[test]
@@ -56,10 +60,14 @@ fn what_is_relied_on_is_written_at_once() {
         for (index, change) in changes.iter().enumerate() {
             let mut next = scene.stored.clone();
             change(&mut next);
-            assert_eq!(due(&scene.stored, &next, &decision) == Due::Now, at_once, "{index}");
+            assert_eq!(
+                due(&scene.stored, &next, &decision) == StatusWrite::BeforeAction,
+                at_once,
+                "{index}"
+            );
         }
     }
-    let exact = || super::super::Exact::new("name", "uid", "1");
+    let exact = || super::super::ObjectVersion::new("name", "uid", "1");
     let write = |action: Action| {
         let decision = Decision {
             action,
@@ -72,13 +80,19 @@ fn what_is_relied_on_is_written_at_once() {
             due(&scene.stored, &next, &decision),
         ]
     };
-    assert_eq!(write(Action::AddFinalizer(exact())), [Due::Never, Due::Never]);
-    assert_eq!(write(Action::WriteStatus(Vec::new())), [Due::Now, Due::Now]);
+    assert_eq!(
+        write(Action::AddFinalizer(exact())),
+        [StatusWrite::None, StatusWrite::None]
+    );
+    assert_eq!(
+        write(Action::WriteStatus(Vec::new())),
+        [StatusWrite::BeforeAction, StatusWrite::BeforeAction]
+    );
     let label = Action::LabelPod {
         pod: exact(),
         role: "primary",
     };
-    assert_eq!(write(label), [Due::Never, Due::Never]);
+    assert_eq!(write(label), [StatusWrite::None, StatusWrite::None]);
 }
 
 /// `demo-1` of a status.
@@ -191,7 +205,7 @@ fn conditions_stand_side_by_side() {
     scene.pod_mut(1).ready = false;
     assert_eq!(condition(&scene, "Degraded"), is("True", "MembersMissing"));
     assert_eq!(condition(&scene, "Available"), is("True", "PrimaryServes"));
-    assert_eq!(condition(&scene, "Progressing"), is("True", "NotAsWanted"));
+    assert_eq!(condition(&scene, "Progressing"), is("True", "StandbyJoining"));
     scene.pod_mut(2).ready = false;
     assert_eq!(condition(&scene, "DataSafe"), is("False", "NotReplicated"));
     scene.pod_mut(0).ready = false;
@@ -201,9 +215,10 @@ fn conditions_stand_side_by_side() {
     assert_eq!(condition(&Scene::ready(1), "DataSafe"), is("False", "SingleInstance"));
     let mut foreign = Scene::ready(3);
     foreign.set_child(
-        super::super::ChildKind::RService,
-        ChildState::Foreign {
+        super::super::OwnedObject::RService,
+        OwnedState::Foreign {
             why: "owned".to_owned(),
+            left: None,
         },
     );
     assert_eq!(condition(&foreign, "Ready"), is("False", "ForeignObject"));
@@ -223,7 +238,7 @@ fn data_that_was_set_aside_is_named_as_long_as_it_is_kept() {
     assert_eq!((found.status.as_str(), found.reason.as_str()), ("True", "Kept"));
     for words in [
         "demo-2/1-0_3000060-1, demo-2/unreadable-1700000000-1",
-        "kubectl annotate cdb demo --overwrite clustereddatabase.io/discard-kept=demo-2/1-0_3000060-1",
+        "kubectl cdb discard-quarantined demo demo-2 1-0_3000060-1",
     ] {
         assert!(found.message.contains(words), "{}", found.message);
     }
@@ -242,8 +257,8 @@ fn a_paused_database_says_so_and_keeps_its_phase() {
         (Some(Phase::Ready), None)
     );
     assert_eq!(
-        scene.stored.waiting.as_ref().map(|waiting| waiting.what.as_str()),
-        Some("spec.paused to be false")
+        scene.stored.waiting.as_ref().and_then(|waiting| waiting.reason),
+        Some(api::status::WaitReason::Unpause)
     );
 }
 

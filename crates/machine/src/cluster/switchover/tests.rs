@@ -1,7 +1,7 @@
 use api::Phase;
 
-use super::super::ChildKind;
-use super::super::testing::Scene;
+use super::super::OwnedObject;
+use super::super::model::Scene;
 use super::*;
 use crate::protocol::{Lsn, MemberState, Timeline};
 
@@ -60,8 +60,11 @@ fn an_outdated_primary_hands_over_and_is_replaced_as_a_standby() {
     scene.lease_mut().unwrap().holder = None;
     let decision = scene.decide();
     assert_eq!((decision.phase, decision.rule), (Phase::SwitchingOver, "switch-over"));
-    assert_eq!(decision.because.to_string(), "demo-2 to take over as primary");
-    assert_eq!(decision.wake, scene.now + PATIENCE);
+    assert_eq!(
+        scene.awaits(),
+        (api::status::WaitReason::PrimaryTakeover, "pod/demo-2".to_owned())
+    );
+    assert_eq!(decision.wake, scene.now + WAIT_LIMIT);
     scene.pod_mut(0).ready = true;
     scene.elect(2);
     let decision = scene.store();
@@ -95,9 +98,9 @@ fn a_switchover_that_does_not_happen_is_given_up_and_tried_again_later_and_elsew
     at(&mut scene, 1, 9);
     scene.store();
     let began = scene.now;
-    scene.now = began + PATIENCE - TimeDelta::seconds(1);
+    scene.now = began + WAIT_LIMIT - TimeDelta::seconds(1);
     assert!(matches!(scene.decide().action, Action::Wait(_)));
-    scene.now = began + PATIENCE;
+    scene.now = began + WAIT_LIMIT;
     scene.store();
     assert_eq!(scene.stored.intent.primary, None, "the agents need not try any more");
     let decision = scene.decide();
@@ -112,7 +115,7 @@ fn a_switchover_that_does_not_happen_is_given_up_and_tried_again_later_and_elsew
     scene.now += FIRST_REST;
     assert_eq!(moved(&scene), Some("demo-2".to_owned()), "the other one has its turn");
     scene.store();
-    scene.now += PATIENCE;
+    scene.now += WAIT_LIMIT;
     scene.store();
     assert_eq!(scene.stored.memo.switchover.clone().unwrap().attempts, 2);
     scene.now += FIRST_REST;
@@ -141,7 +144,7 @@ fn a_revert_takes_the_wish_back_while_the_primary_still_serves() {
     assert_eq!(moved(&scene), None);
     let mut scene = primary_outdated();
     scene.store();
-    scene.now += PATIENCE;
+    scene.now += WAIT_LIMIT;
     scene.store();
     scene.revision = "r1".to_owned();
     scene.store();
@@ -153,7 +156,7 @@ fn a_switchover_that_leaves_nobody_becomes_a_failover() {
     let mut scene = primary_outdated();
     scene.store();
     scene.lease_mut().unwrap().holder = None;
-    scene.now += PATIENCE;
+    scene.now += WAIT_LIMIT;
     scene.store();
     let decision = scene.decide();
     assert_eq!((decision.rule, decision.phase), ("await-primary", Phase::FailingOver));
@@ -176,10 +179,8 @@ fn the_preferred_instance_becomes_primary_and_stays_it() {
     scene.store();
     let decision = scene.decide();
     assert_eq!((decision.rule, decision.phase), ("rest", Phase::Ready));
-    for nobody in [None, Some("Any".to_owned())] {
-        scene.edit(|spec| spec.primary.prefer = nobody);
-        assert_eq!(scene.decide().rule, "rest", "any may stay");
-    }
+    scene.edit(|spec| spec.primary.prefer = None);
+    assert_eq!(scene.decide().rule, "rest", "any may stay");
 }
 
 #[test]
@@ -212,7 +213,7 @@ fn a_primary_above_the_new_size_hands_over_to_one_below() {
     scene.elect(4);
     at(&mut scene, 3, 100);
     at(&mut scene, 2, 50);
-    scene.edit(|spec| spec.replicas = 3);
+    scene.scaled(3);
     assert_eq!(moved(&scene), Some("demo-2".to_owned()), "the best of those that stay");
     let decision = scene.decide();
     assert_eq!(
@@ -277,7 +278,7 @@ fn a_drain_with_nowhere_to_go_is_said_with_what_can_be_done() {
         "{waiting:?}"
     );
     assert_eq!(waiting.deadline, None, "the database is as it is wanted");
-    assert_eq!(scene.due(&scene.decide()), super::super::Due::Never);
+    assert_eq!(scene.due(&scene.decide()), super::super::StatusWrite::None);
     let mut fenced = Scene::ready(3);
     fenced.cordon(0, true);
     fenced.cordon(2, true);
@@ -326,7 +327,10 @@ fn a_standby_that_does_not_come_back_from_its_restart_keeps_no_primary_on_a_drai
     assert!(decision.because.to_string().contains("2 min"), "{}", decision.because);
     assert_eq!(elsewhere.stored.intent.restart, None);
     let waiting = elsewhere.stored.waiting.clone().unwrap();
-    assert_eq!(waiting.what, "demo-2 to stream from the primary");
+    assert_eq!(
+        (waiting.reason, waiting.object.as_deref()),
+        (Some(api::status::WaitReason::StandbyJoining), Some("pod/demo-2"))
+    );
     assert!(
         waiting.who_can_end_it.contains("could not read the control file"),
         "{waiting:?}"
@@ -387,7 +391,7 @@ fn no_reason_sends_a_primary_to_a_node_that_is_drained() {
     scene.elect(4);
     at(&mut scene, 0, 9);
     scene.cordon(0, true);
-    scene.edit(|spec| spec.replicas = 2);
+    scene.scaled(2);
     assert_eq!(moved(&scene), Some("demo-1".to_owned()));
     scene.cordon(1, true);
     assert_eq!(moved(&scene), Some("demo-0".to_owned()), "it has to go somewhere");
@@ -411,16 +415,17 @@ fn one_instance_has_nobody_to_hand_over_to() {
 
 #[test]
 fn a_fault_of_another_part_holds_up_a_new_switchover_and_not_the_end_of_one() {
-    let foreign = || super::super::ChildState::Foreign {
+    let foreign = || super::super::OwnedState::Foreign {
         why: "owned by Deployment other".to_owned(),
+        left: None,
     };
     let mut scene = primary_outdated();
-    scene.set_child(ChildKind::RoService, foreign());
+    scene.set_child(OwnedObject::RoService, foreign());
     assert_eq!((moved(&scene), scene.decide().rule), (None, "blocked"));
     let mut scene = primary_outdated();
     scene.store();
-    scene.set_child(ChildKind::RoService, foreign());
-    scene.now += PATIENCE;
+    scene.set_child(OwnedObject::RoService, foreign());
+    scene.now += WAIT_LIMIT;
     scene.store();
     assert_eq!(scene.stored.intent.primary, None);
     assert_eq!(scene.decide().phase, Phase::Failed);
@@ -434,7 +439,7 @@ fn the_requested_and_then_the_preferred_instance_comes_before_others_that_are_as
     scene.synchronize();
     assert_eq!(moved(&scene), Some("demo-2".to_owned()));
     scene.edit(|spec| spec.primary.prefer = None);
-    scene.switchover = Some("demo-1/1".to_owned());
+    scene.ask_switchover("demo-1", "1");
     scene.store();
     assert_eq!(moved(&scene), Some("demo-1".to_owned()));
 }
@@ -484,7 +489,7 @@ fn there_is_no_refuge_in_a_pod_that_goes() {
     scene.pod_mut(1).terminating = true;
     let why = scene.with_facts(|facts| no_refuge(facts, &facts.pods()[1]));
     assert_eq!(why.as_deref(), Some("demo-1 is going away"));
-    scene.edit(|spec| spec.replicas = 2);
+    scene.scaled(2);
     let why = scene.with_facts(|facts| no_refuge(facts, &facts.pods()[2]));
     assert_eq!(why.as_deref(), Some("demo-2 is going away"));
 }

@@ -1,15 +1,20 @@
-use super::super::testing::Scene;
-use super::super::{ChildKind, ChildState, Fault, Growth, Known};
+use api::status::GrantedStorage;
+use chrono::{DateTime, TimeDelta, Utc};
+
+use super::super::facts::volumes::{AWAITS_MOUNT, GROWS_MOUNTED, in_words};
+use super::super::model::Scene;
+use super::super::{Fault, FaultKind, Growth, Known, OwnedObject, OwnedState, StorageClass, Volume};
 use super::*;
+use crate::units::Bytes;
 
 #[test]
 fn volumes_grow_whatever_else_is_wrong() {
     let mut scene = Scene::ready(3);
-    scene.data_bytes *= 2;
+    scene.data_bytes.0 *= 2;
     scene.pod_mut(0).ready = false;
     scene.set_child(
-        ChildKind::StatefulSet,
-        ChildState::Drifted {
+        OwnedObject::StatefulSet,
+        OwnedState::Drifted {
             uid: "u".to_owned(),
             resource_version: "1".to_owned(),
             what: "spec.volumeClaimTemplates".to_owned(),
@@ -21,7 +26,7 @@ fn volumes_grow_whatever_else_is_wrong() {
             panic!("{:?}", scene.decide())
         };
         assert_eq!(claim.name(), format!("data-demo-{ordinal}"));
-        scene.claims_mut()[ordinal].requested *= 2;
+        scene.claims_mut()[ordinal].requested.0 *= 2;
     }
     assert_eq!(scene.decide().action.name(), "OrphanStatefulSet", "then the templates");
 }
@@ -29,21 +34,54 @@ fn volumes_grow_whatever_else_is_wrong() {
 #[test]
 fn a_class_that_cannot_expand_is_named_and_nothing_else_is_held_up() {
     let mut scene = Scene::ready(3);
-    scene.data_bytes *= 2;
+    scene.data_bytes.0 *= 2;
     scene.observed.storage_class = Known::Known(StorageClass::Present { expandable: false });
     scene.store();
     assert_eq!(
         (scene.decide().rule, scene.decide().phase),
         ("await-expandable", api::Phase::Updating)
     );
-    scene.set_child(ChildKind::RwService, ChildState::Missing);
+    scene.set_child(OwnedObject::RwService, OwnedState::Missing);
     assert_eq!(scene.decide().rule, "children");
+}
+
+#[test]
+fn claims_get_what_the_spec_asks_for_beside_their_size() {
+    let mut scene = Scene::ready(3);
+    scene.claims_mut()[1].differs = true;
+    scene.claims_mut()[2].differs = true;
+    let claim = |scene: &Scene| match scene.decide().action {
+        Action::UpdateClaim(claim) => claim.name().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(claim(&scene), "data-demo-1");
+    scene.observed.faults = vec![Fault {
+        target: Target::Claim("data-demo-1".to_owned()),
+        kind: FaultKind::Invalid,
+        message: "no such class".to_owned(),
+        attempts: 1,
+        at: scene.now,
+    }];
+    assert_eq!(claim(&scene), "data-demo-2", "one that is refused holds up no other");
+    scene.claims_mut()[2].differs = false;
+    assert!(matches!(scene.decide().action, Action::Wait(_)), "{:?}", scene.decide());
+    scene.store();
+    let mut conditions = scene.stored.conditions.iter();
+    let ready = conditions.find(|found| found.type_ == "Ready").unwrap();
+    assert_eq!(
+        (&*ready.status, &*ready.reason),
+        ("False", "Refused"),
+        "{}",
+        ready.message
+    );
+    scene.claims_mut()[1].differs = false;
+    assert_eq!(scene.decide().rule, "rest");
 }
 
 /// Three instances with WAL volumes, all of which are to be larger.
 fn with_wal() -> Scene {
     let mut scene = Scene::with_wal(3);
-    (scene.data_bytes, scene.wal_bytes) = (scene.data_bytes * 2, scene.wal_bytes * 4);
+    (scene.data_bytes, scene.wal_bytes) = (Bytes::gib(2), Bytes::gib(4));
     scene
 }
 
@@ -79,7 +117,7 @@ fn a_wal_class_that_cannot_expand_keeps_no_data_volume_from_growing() {
             };
             assert_eq!(claim.name(), format!("{grows}{ordinal}"));
             let mut claims = scene.claims_mut().iter_mut();
-            claims.find(|found| found.name == claim.name()).unwrap().requested *= 4;
+            claims.find(|found| found.name == claim.name()).unwrap().requested.0 *= 4;
         }
         assert_eq!(scene.decide().rule, "await-expandable");
     }
@@ -106,7 +144,7 @@ fn data(size: &str) -> GrantedStorage {
 fn what_is_refused_to_all_claims_may_be_taken_back_and_that_is_said() {
     for kind in [FaultKind::Quota, FaultKind::Forbidden, FaultKind::Invalid] {
         let mut scene = Scene::ready(3);
-        scene.data_bytes *= 1024;
+        scene.data_bytes.0 *= 1024;
         scene.store();
         assert!(scene.stored.memo.granted.is_empty(), "nothing is refused yet");
         scene.observed.faults = vec![refused("data-demo-0", kind)];
@@ -122,13 +160,13 @@ fn what_is_refused_to_all_claims_may_be_taken_back_and_that_is_said() {
                 .faults
                 .push(refused(&format!("data-demo-{ordinal}"), kind));
         }
-        let way = ", or the user by spec.storage.size 1Gi";
+        let way = ", or the user by spec.storage.data.size 1Gi";
         assert!(who(&scene).ends_with(way), "{}", who(&scene));
         scene.observed.faults.clear();
         scene.store();
         assert_eq!(scene.stored.memo.granted, data("1Gi"), "until it is granted");
         let mut back = scene.clone();
-        back.data_bytes /= 1024;
+        back.data_bytes.0 /= 1024;
         back.store();
         assert!(back.stored.memo.granted.is_empty());
         assert_eq!(back.decide().rule, "rest");
@@ -145,7 +183,7 @@ fn what_is_refused_to_all_claims_may_be_taken_back_and_that_is_said() {
 #[test]
 fn a_claim_that_is_refused_keeps_no_other_from_growing_and_is_told_in_the_servers_words() {
     let mut scene = Scene::ready(3);
-    scene.data_bytes *= 2;
+    scene.data_bytes.0 *= 2;
     scene.observed.faults = vec![refused("data-demo-0", FaultKind::Forbidden)];
     scene.store();
     for ordinal in [1, 2] {
@@ -168,7 +206,7 @@ fn a_claim_that_is_refused_keeps_no_other_from_growing_and_is_told_in_the_server
 #[test]
 fn what_may_still_be_granted_is_not_taken_back() {
     let mut scene = Scene::ready(3);
-    scene.data_bytes *= 2;
+    scene.data_bytes.0 *= 2;
     scene.observed.faults = vec![
         refused("data-demo-0", FaultKind::Transient),
         refused("data-demo-1", FaultKind::Conflict),
@@ -194,7 +232,7 @@ fn a_class_that_cannot_expand_lets_the_spec_go_back_for_its_volumes_alone() {
 
 #[test]
 fn sizes_are_told_in_the_largest_unit() {
-    let told = [1 << 30, 10 << 40, 1 << 50, 10_000_000_000, 1000, 0].map(in_words);
+    let told = [1 << 30, 10 << 40, 1 << 50, 10_000_000_000, 1000, 0].map(|bytes| in_words(Bytes(bytes)));
     assert_eq!(told, ["1Gi", "10Ti", "1Pi", "9765625Ki", "1000", "0"]);
 }
 
@@ -202,9 +240,9 @@ fn sizes_are_told_in_the_largest_unit() {
 fn accepted(stage: &str) -> Scene {
     let mut scene = Scene::ready(3);
     let (had, since) = (scene.data_bytes, scene.now);
-    scene.data_bytes *= 2;
+    scene.data_bytes.0 *= 2;
     for claim in scene.claims_mut() {
-        (claim.requested, claim.capacity) = (had * 2, Some(had));
+        (claim.requested, claim.capacity) = (Bytes(had.0 * 2), Some(had));
         claim.growth = Some(Growth {
             stage: stage.to_owned(),
             message: "why".to_owned(),
@@ -268,7 +306,7 @@ fn a_file_system_that_grows_only_when_it_is_mounted_gets_a_new_pod_once() {
 #[test]
 fn nothing_shrinks() {
     let mut scene = Scene::ready(3);
-    scene.data_bytes /= 2;
+    scene.data_bytes.0 /= 2;
     assert_eq!(scene.decide().rule, "rest");
 }
 
@@ -276,7 +314,7 @@ fn nothing_shrinks() {
 fn only_claims_with_volumes_of_members_are_grown() {
     let small = |change: fn(&mut Claim)| {
         let mut scene = Scene::ready(3);
-        scene.data_bytes *= 2;
+        scene.data_bytes.0 *= 2;
         change(&mut scene.claims_mut()[2]);
         scene.with_facts(|facts| too_small(facts).count())
     };
@@ -294,10 +332,10 @@ fn only_claims_with_volumes_of_members_are_grown() {
 #[test]
 fn growth_is_looked_at_again_when_it_takes_a_new_pod_and_not_before_or_all_the_time() {
     let mut scene = Scene::ready(1);
-    scene.data_bytes *= 2;
+    scene.data_bytes.0 *= 2;
     let (bytes, since) = (scene.data_bytes, scene.now);
     let claim = &mut scene.claims_mut()[0];
-    (claim.requested, claim.capacity) = (bytes, Some(bytes / 2));
+    (claim.requested, claim.capacity) = (bytes, Some(Bytes(bytes.0 / 2)));
     claim.growth = Some(Growth {
         stage: AWAITS_MOUNT.to_owned(),
         message: String::new(),

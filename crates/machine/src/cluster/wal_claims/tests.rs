@@ -1,4 +1,4 @@
-use super::super::testing::Scene;
+use super::super::model::Scene;
 use super::super::wal::tests::{added, claim, give, make, template, unbound};
 use super::super::{Known, WalVolumes};
 use super::*;
@@ -48,7 +48,7 @@ fn a_class_that_is_missing_costs_no_pod_and_is_named() {
 fn a_missing_class_is_told_for_the_volumes_that_lack_it() {
     let mut scene = Scene::with_wal(3);
     without_class(&mut scene);
-    scene.edit(|spec| spec.replicas = 4);
+    scene.scaled(4);
     assert_eq!(scene.decide().failure, None);
     unbound(&mut scene, 3);
     let failure = scene.decide().failure.unwrap();
@@ -91,7 +91,7 @@ fn an_only_instance_gets_an_image_while_a_volume_cannot_be_had() {
 fn a_supervised_primary_that_lacks_more_than_its_volume_waits_for_leave() {
     let mut scene = added();
     without_class(&mut scene);
-    scene.edit(|spec| spec.primary.updates = api::spec::PrimaryUpdates::Supervised);
+    scene.edit(|spec| spec.primary.update_policy = api::spec::PrimaryUpdatePolicy::Supervised);
     assert_eq!(scene.decide().rule, "await-wal-volume");
     scene.revision = scene.revision.replace("r1", "r2");
     for ordinal in [2, 1] {
@@ -109,7 +109,7 @@ fn a_pod_that_differs_in_more_waits_a_minute_for_its_volume() {
     unbound(&mut scene, 2);
     let decision = scene.store();
     assert_eq!((decision.rule, scene.replaced()), ("await-wal-volume", None));
-    assert_eq!(decision.wake, scene.now + PATIENCE);
+    assert_eq!(decision.wake, scene.now + WAIT_LIMIT);
     let mut bound = scene.clone();
     claim(&mut bound, 2).bound = true;
     give(&mut bound, 2);
@@ -201,7 +201,7 @@ fn what_is_taken_back_leaves_no_claim_that_never_had_a_volume() {
 
 #[test]
 fn a_claim_that_comes_to_nothing_is_made_anew_once_a_minute() {
-    let asks_for_more = |scene: &mut Scene| claim(scene, 2).requested *= 2;
+    let asks_for_more = |scene: &mut Scene| claim(scene, 2).requested.0 *= 2;
     let given_up = |scene: &mut Scene| claim(scene, 2).selected_node = None;
     let elsewhere = |scene: &mut Scene| scene.pod_mut(2).node = Some("node-7".to_owned());
     let of_another_class = |scene: &mut Scene| name_class(scene, "fast");
@@ -209,14 +209,14 @@ fn a_claim_that_comes_to_nothing_is_made_anew_once_a_minute() {
     for (number, change) in changes.into_iter().enumerate() {
         let mut scene = added();
         unbound(&mut scene, 2);
-        scene.now += PATIENCE;
+        scene.now += WAIT_LIMIT;
         assert_eq!(removed(&scene), None, "it may come yet");
-        scene.now -= PATIENCE;
+        scene.now -= WAIT_LIMIT;
         change(&mut scene);
         let decision = scene.store();
         assert_eq!(
             (decision.rule, decision.wake),
-            ("await-wal-volume", scene.now + PATIENCE),
+            ("await-wal-volume", scene.now + WAIT_LIMIT),
             "{number}"
         );
         scene.now = decision.wake;
@@ -301,13 +301,13 @@ fn there_is_a_limit_only_where_a_pod_is_replaced_then() {
     without_class(&mut classless);
     assert_eq!(wait(&classless).2, Some(scene.now + STORAGE_CLASS_RECHECK));
     unbound(&mut scene, 2);
-    let until = Some(scene.now + PATIENCE);
+    let until = Some(scene.now + WAIT_LIMIT);
     let (_, deadline, wake) = wait(&scene);
     assert_eq!((deadline, wake), (None, until), "it lacks nothing else, and stays");
     let mut differs = scene.clone();
     differs.revision = scene.revision.replace("r1", "r2");
     let (_, deadline, wake) = wait(&differs);
     assert_eq!((deadline, wake), (until, until));
-    scene.now += PATIENCE;
+    scene.now += WAIT_LIMIT;
     assert_eq!(wait(&scene).2, None);
 }

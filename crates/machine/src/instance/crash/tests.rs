@@ -1,13 +1,14 @@
 use super::super::fixtures::*;
 use super::super::*;
 use crate::timing::BootTime;
+use crate::units::Millis;
 
 fn crashed(at: u64, ran: u64) -> Observed {
     let mut observed = primary();
     observed.postgres.process = Process::Stopped {
         exit: Some(Exit {
             at: BootTime(at),
-            ran,
+            ran: Millis(ran),
             asked: false,
         }),
     };
@@ -18,7 +19,7 @@ fn crashed(at: u64, ran: u64) -> Observed {
 }
 
 #[test]
-fn a_postmaster_that_runs_looks_after_what_is_left_of_one_before() {
+fn a_running_postmaster_keeps_processes_of_the_one_before() {
     let mut observed = primary();
     observed.postgres.strays = 3;
     assert_ne!(decide(&observed, &settled(), BootTime(1_200)).rule, "kill-strays");
@@ -48,7 +49,7 @@ fn strays_are_killed_whatever_works_on_the_volume() {
 #[test]
 fn repeated_crashes_are_spaced_out() {
     let mut memo = Memo::default();
-    let waits: Vec<u64> = (1..=9)
+    let waits: Vec<Millis> = (1..=9)
         .map(|crash| {
             let at = crash * 20_000;
             let mut observed = crashed(at, 100);
@@ -59,13 +60,13 @@ fn repeated_crashes_are_spaced_out() {
             let decision = decide(&observed, &memo, BootTime(at));
             memo = decision.memo;
             match decision.action {
-                Action::StartPrimary { .. } => 0,
+                Action::StartPrimary { .. } => Millis::ZERO,
                 _ => decision.wake.unwrap().since(BootTime(at)),
             }
         })
         .collect();
-    assert_eq!(waits[..5], [0, 200, 400, 800, 1_600]);
-    assert!(waits[5..].iter().all(|wait| *wait <= 10_000));
+    assert_eq!(waits[..5], [0, 200, 400, 800, 1_600].map(Millis));
+    assert!(waits[5..].iter().all(|wait| *wait <= Millis::seconds(10)));
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn ends_in_a_row_are_a_fault_until_postgresql_has_stayed_up() {
         };
         report::status(&observed, &memo, now).unwrap().report.fault.is_some()
     };
-    let stable = super::STABLE;
+    let stable = super::STABLE.0;
     assert_eq!((fault(stable - 1, true), fault(stable, true)), (true, false));
     assert!(fault(stable, false), "it does not come up");
 }
@@ -94,17 +95,17 @@ fn each_end_counts_once_and_a_long_run_begins_a_new_count() {
         crashes: 2,
         ..Memo::default()
     };
-    let short = crashed(1_500, super::STABLE - 1);
+    let short = crashed(1_500, super::STABLE.0 - 1);
     let first = decide(&short, &before, BootTime(1_500)).memo;
     let again = decide(&short, &first, BootTime(1_600)).memo;
     assert_eq!((first.crashes, again.crashes), (3, 3));
-    let long = crashed(1_500, super::STABLE);
+    let long = crashed(1_500, super::STABLE.0);
     assert_eq!(decide(&long, &before, BootTime(1_500)).memo.crashes, 1);
     let many = Memo {
         crashes: 1_000,
         ..Memo::default()
     };
-    assert!(decide(&short, &many, BootTime(1_500)).wake.unwrap() <= BootTime(1_500 + super::LONGEST_BACKOFF));
+    assert!(decide(&short, &many, BootTime(1_500)).wake.unwrap() <= BootTime(1_500).plus(super::LONGEST_BACKOFF));
 }
 
 #[test]
@@ -138,7 +139,7 @@ fn a_stop_that_was_asked_for_is_no_crash() {
     observed.postgres.process = Process::Stopped {
         exit: Some(Exit {
             at: BootTime(1_500),
-            ran: 100,
+            ran: Millis(100),
             asked: true,
         }),
     };

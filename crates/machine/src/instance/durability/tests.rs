@@ -4,14 +4,14 @@ use super::*;
 
 const NOW: BootTime = BootTime(1_200);
 
-/// A primary whose rule is `ANY 1` of the two others, not open yet; one of them holds all that is in doubt.
+/// A primary whose rule is `ANY 1` of the two others, not open yet; one of them has all WAL that is in doubt.
 fn closed() -> Observed {
     let mut observed = primary();
     let rule = SyncRule::any(1, [other_holder().incarnation.member, third()]);
-    cluster(&mut observed).durability = api::WantedDurability {
+    cluster(&mut observed).durability = Some(api::WantedDurability {
         mode: DurabilityMode::Required,
         standbys: 1,
-    };
+    });
     record(&mut observed).rule = rule.clone();
     let postgres = &mut observed.postgres;
     (postgres.open, postgres.in_doubt, postgres.sync.proven) = (false, Some(Lsn(0x100)), rule);
@@ -22,6 +22,15 @@ fn closed() -> Observed {
 fn opens(observed: &Observed) -> bool {
     let verdict = open(&Context::new(observed, NOW), &mut Draft::new(&Memo::default()));
     verdict.is_some_and(|verdict| verdict.action == Action::Open)
+}
+
+#[test]
+fn a_promise_that_a_status_has_lost_leaves_the_rule_in_force() {
+    let mut observed = closed();
+    let goal = |observed: &Observed| goal(&Context::new(observed, NOW), &mut Draft::new(&Memo::default()));
+    assert!(goal(&observed).is_some());
+    cluster(&mut observed).durability = None;
+    assert_eq!(goal(&observed), None);
 }
 
 #[test]
@@ -43,25 +52,25 @@ fn applications_wait_until_enough_members_hold_what_is_in_doubt() {
 }
 
 #[test]
-fn who_is_waited_for_is_told_so() {
+fn the_answer_to_a_report_says_whether_the_primary_waits_for_that_member() {
     let first = other_holder().incarnation.member;
     let told = |observed: &Observed| [&first, &third()].map(|member| awaits(&Context::new(observed, NOW), member));
     let mut observed = closed();
     observed.postgres.receiving.clear();
     assert_eq!(told(&observed), [true, true], "either");
     observed.postgres.receiving.insert(third(), Lsn(0));
-    assert_eq!(told(&observed), [false, true], "one is to flush it soon");
+    assert_eq!(told(&observed), [false, true], "one will flush it soon");
     record(&mut observed).rule.required = 2;
     assert_eq!(told(&observed), [true, true], "both");
-    let nobody: [fn(&mut Observed); 4] = [
+    let unneeded: [fn(&mut Observed); 4] = [
         |o| o.postgres.open = true,
         |o| o.postgres.answer = None,
         |o| record(o).rule = SyncRule::default(),
         |o| record(o).rule.names.clear(),
     ];
-    for (index, nobody) in nobody.iter().enumerate() {
+    for (index, change) in unneeded.iter().enumerate() {
         let mut observed = observed.clone();
-        nobody(&mut observed);
+        change(&mut observed);
         assert_eq!(told(&observed), [false, false], "{index}");
     }
 }
@@ -76,7 +85,7 @@ fn applications_wait_until_the_rule_is_known() {
     assert!(!opens(&observed), "a write may have changed it");
 }
 
-/// The same, which serves; both others stream from it.
+/// The same primary, serving; both others stream from it.
 fn followed() -> Observed {
     let mut observed = closed();
     let first = other_holder().incarnation.member;
@@ -99,13 +108,13 @@ fn changed(observed: &Observed) -> Option<Verdict> {
 #[test]
 fn commits_wait_for_new_names_before_elections_count_by_them() {
     let mut observed = followed();
-    assert!(changed(&observed).is_none(), "all is as it is wanted");
+    assert!(changed(&observed).is_none(), "everything is as wanted");
     let both = std::mem::take(&mut record(&mut observed).rule);
     observed.postgres.sync.proven = SyncRule::default();
     let Verdict { action, because, .. } = changed(&observed).unwrap();
     assert_eq!(action, Action::SetSync { rule: both.clone() });
     let first = other_holder().incarnation.member;
-    assert_eq!(because, format!("commits are to wait for 1 of {first}, {}", third()));
+    assert_eq!(because, format!("commits should wait for 1 of {first}, {}", third()));
     let busy: [fn(&mut Observed); 3] = [
         |o| o.tasks.lease.running = Some(Work::WriteLease),
         |o| o.tasks.sync.running = Some(Work::SetSync),
@@ -123,13 +132,13 @@ fn commits_wait_for_new_names_before_elections_count_by_them() {
     };
     assert_eq!(content.rule, both);
     record(&mut observed).rule = both;
-    cluster(&mut observed).durability.mode = DurabilityMode::Async;
+    cluster(&mut observed).durability.as_mut().expect("chosen").mode = DurabilityMode::Async;
     let because = changed(&observed).unwrap().because;
-    assert_eq!(because, "elections are to count by nobody");
+    assert_eq!(because, "elections should count by no standby");
 }
 
 #[test]
-fn names_are_of_wanted_members_that_stream_or_did_a_moment_ago() {
+fn the_rule_names_wanted_members_that_stream_or_did_a_moment_ago() {
     let named = |observed: &Observed, away: u64| {
         let memo = Memo {
             away: BTreeMap::from([(third(), BootTime(NOW.0 - away))]),
@@ -142,18 +151,18 @@ fn names_are_of_wanted_members_that_stream_or_did_a_moment_ago() {
     let mut observed = followed();
     assert!(named(&observed, 0).0);
     observed.postgres.standbys.remove(&third());
-    assert_eq!(named(&observed, AWAY - 1), (true, Some(NOW.plus(1))));
-    assert!(!named(&observed, AWAY).0, "one is enough");
+    assert_eq!(named(&observed, AWAY.0 - 1), (true, Some(NOW.plus(Millis(1)))));
+    assert!(!named(&observed, AWAY.0).0, "one is enough");
     let mut unwanted = followed();
     cluster(&mut unwanted).replicas = 2;
     assert!(!named(&unwanted, 0).0);
 }
 
 #[test]
-fn under_required_nobody_leaves_while_too_few_stream() {
+fn under_required_no_name_leaves_while_too_few_stream() {
     let wanted = |mode: DurabilityMode| {
         let mut observed = closed();
-        cluster(&mut observed).durability.mode = mode;
+        cluster(&mut observed).durability.as_mut().expect("chosen").mode = mode;
         observed.postgres.standbys.clear();
         let names = record(&mut observed).rule.names.clone();
         let memo = Memo {
@@ -185,7 +194,7 @@ fn an_absence_counts_from_its_first_moment_until_the_member_streams() {
     assert_eq!((away(&followed(), None), away(&followed(), since)), (None, None));
     record(&mut absent).members.remove("orders-2");
     absent.peers.remove("orders-2");
-    assert_eq!(away(&absent, None), None, "no pod is of that member");
+    assert_eq!(away(&absent, None), None, "no pod belongs to that member");
     record(&mut absent).rule.names.remove(&third());
     assert_eq!(away(&absent, since), None, "the rule does not name it");
 }

@@ -1,22 +1,24 @@
-//! Asking the other members for their promises.
+//! Requesting promises from the other members.
 
 use std::collections::BTreeMap;
 
 use super::suspicion::suspicion;
 use super::{ROUND, is_behind_status};
-use crate::instance::context::Context;
-use crate::instance::{Action, Draft, Mode, Rule, Verdict};
+use crate::instance::facts::Context;
+use crate::instance::{Action, Draft, Mode, OnBackoff, Rule, RuleKind, Verdict};
 use crate::protocol::{LeaseRecord, PromiseRequest};
 
 pub(in crate::instance) const ASK: Rule = Rule {
     name: "ask",
     family: "election",
     what: "Asks the other members for their promises, round after round, while the primary is suspected.",
-    protocol: &[9, 18],
+    protocol: &[9, 18, 23],
+    kind: RuleKind::Act,
     decide: ask,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Asks the others, round after round, as long as the primary is suspected and the lease is not taken.
+/// Requests promises, round after round, while the primary is suspected and the lease is not taken.
 fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     if context.running() != Some(Mode::Standby) || !context.is_our_data() || is_behind_status(context, record) {
@@ -57,7 +59,8 @@ fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     )
 }
 
-/// Pods of members that an election counts and that the Lease has no report of, as when it was made again: each is asked by its name.
+/// Pods of members that an election counts and that the Lease has no report of, as after it was made again. Each is
+/// asked by its name.
 fn unreported<'a>(record: &'a LeaseRecord, own: &'a str) -> impl Iterator<Item = String> + 'a {
     let counted = record.rule.names.iter().chain(record.to_be_heard());
     let pods = counted.filter_map(|name| Some(format!("{}-{}", own.rsplit_once('-')?.0, name.ordinal()?)));
@@ -69,7 +72,7 @@ mod tests {
     use super::super::fixtures::*;
 
     #[test]
-    fn who_is_counted_and_has_not_reported_is_asked_by_name() {
+    fn asks_unreported_members_of_the_rule_by_pod_name() {
         let asked = |observed: &Observed| match decided(observed, SILENT).action {
             Action::Ask { peers, .. } => peers.into_iter().collect::<Vec<_>>(),
             other => panic!("{other:?}"),

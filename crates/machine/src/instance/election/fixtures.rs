@@ -1,4 +1,4 @@
-//! What the tests of several rules use.
+//! Helpers that the tests of several decision rules use.
 
 use super::promise::answer;
 use super::release::RETURN;
@@ -25,7 +25,7 @@ pub(super) fn answer_of(observed: &Observed) -> PromiseReply {
     answer(observed, BootTime(SILENT), &request(2)).unwrap()
 }
 
-/// The Lease was lost, and the operator has made it again for `orders-1`, which held it last.
+/// The Lease was lost, and the operator has made it again for `orders-1`, the last holder.
 pub(super) fn made_again(mut observed: Observed) -> Observed {
     make_again(&mut observed, other_holder().incarnation.member);
     observed
@@ -37,19 +37,20 @@ pub(super) fn answer_of_last_holder(lsn: u64) -> Promised {
     answer
 }
 
-/// A rule of this member and these.
+/// A synchronous rule of this member and `others`.
 pub(super) fn member_rule(required: usize, others: &[MemberId]) -> SyncRule {
     let own = volume(&mut silenced()).member.clone().unwrap().id;
     SyncRule::any(required, others.iter().cloned().chain([own]))
 }
 
-/// Commits wait for nobody, and the primary is suspected since 1 s: when this member, whose WAL ends at 0x100, is elected.
+/// Commits wait for no standby, and the primary is suspected since 1 s: when this member, whose WAL ends at 0x100, is
+/// elected.
 pub(super) fn elected_at(observed: &Observed) -> Option<u64> {
     let memo = Memo {
         suspected: Some((Epoch(1), BootTime(1_000))),
         ..settled()
     };
-    let times = [1_000, 1_000 + MUSTER, Timing::DEFAULT.lease, 1_000 + RETURN];
+    let times = [1_000, 1_000 + MUSTER.0, Timing::DEFAULT.lease.0, 1_000 + RETURN.0];
     let elects = |at: &u64| decide(observed, &memo, BootTime(*at)).rule == "win-election";
     times.into_iter().find(elects)
 }

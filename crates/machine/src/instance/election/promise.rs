@@ -1,22 +1,27 @@
-//! Promising a candidate, and telling it where the WAL ends (protocol.md rules 4 to 6).
+//! Promising the next epoch, and reporting the WAL end to a candidate (protocol.md rules 4 to 6).
 
 use super::release::{covers_release, may_succeed};
 use super::suspicion::suspicion;
-use super::{FRESH, ROUND, is_behind_status};
-use crate::instance::context::Context;
-use crate::instance::{Action, Draft, Memo, Mode, Observed, Rule, Verdict, heard, loss};
+use super::{FRESH, ROUND, check_epoch, is_behind_status};
+use crate::instance::facts::Context;
+use crate::instance::facts::promises::is_kept;
+use crate::instance::{Action, Draft, Memo, Mode, Observed, OnBackoff, Rule, RuleKind, Verdict, loss};
 use crate::protocol::{Epoch, LeaseRecord, PromiseReply, PromiseRequest};
 use crate::timing::BootTime;
 
-/// The answer to a candidate (protocol.md rule 4 v); `Err` says why there is none. The request is to be remembered
-/// ([`heard::candidate`]) before it is answered.
+/// The answer to a candidate (protocol.md rule 4, step 5); `Err` says why there is none. The request must be remembered
+/// ([`crate::instance::heard::candidate`]) before it is answered.
+///
+/// # Errors
+/// Fails if the Lease, the identity or the promise is not known. Also fails if the candidate follows another Lease, or
+/// names an epoch out of reach.
 pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> Result<PromiseReply, String> {
     let context = Context::new(observed, now);
     let record = context.record().ok_or("the Lease has not been read")?;
     if record.uid != request.lease {
         return Err("the candidate follows another Lease".to_owned());
     }
-    heard::check_epoch(record, "epoch", request.epoch)?;
+    check_epoch(record, "epoch", request.epoch)?;
     let member = context.member().ok_or("this member has no identity yet")?;
     let promise = context
         .promise()
@@ -34,13 +39,15 @@ pub fn answer(observed: &Observed, now: BootTime, request: &PromiseRequest) -> R
 pub(in crate::instance) const PROMISE: Rule = Rule {
     name: "promise",
     family: "election",
-    what: "Promises to receive no more WAL of this epoch, when this member suspects the primary and a candidate may win.",
-    protocol: &[4, 5, 19],
+    what: "Promises the next epoch when this member suspects the primary and a candidate may win: then it receives no more WAL of the present epoch.",
+    protocol: &[4, 5, 19, 23],
+    kind: RuleKind::Act,
     decide: promise,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// Promises never again to receive WAL of the present epoch: when this member suspects the primary, and somebody stands
-/// for election with whom it may be won.
+/// Promises never again to receive WAL of the present epoch. Applies when this member suspects the primary, and a
+/// candidate exists that may win with it.
 pub(in crate::instance) fn promise(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let promise = context.promise()?;
@@ -60,15 +67,8 @@ pub(in crate::instance) fn promise(context: &Context, draft: &mut Draft) -> Opti
     Verdict::new(Action::Promise { epoch }, suspicion)
 }
 
-/// What stands on the volume is kept: the WAL receiver was proved to be gone. A promise is written down before that, and the
-/// rest may have failed.
-pub(in crate::instance) fn is_kept(context: &Context) -> bool {
-    let task = &context.tasks().promise;
-    task.running.is_none() && task.failures == 0
-}
-
-/// This member stands for election now: what is needed may come together. A member that suspects alone promises nothing,
-/// so that a one-sided cut costs no replication.
+/// True if this member should stand for election now, because the needed promises may come together. A member that
+/// alone suspects the primary promises nothing, so a one-sided cut costs no replication.
 fn stands(context: &Context, record: &LeaseRecord, epoch: Epoch) -> bool {
     if context.running() != Some(Mode::Standby) || !context.is_our_data() {
         return false;

@@ -1,13 +1,13 @@
-//! Which member has most WAL, of those whose answer counts (protocol.md rule 9).
+//! Which member has the most WAL, among those whose answers count (protocol.md rule 9).
 
 use std::collections::BTreeSet;
 
-use crate::instance::context::Context;
+use crate::instance::facts::Context;
 use crate::instance::observed::Promised;
 use crate::protocol::{Epoch, LeaseRecord, MemberId, Position, PromiseReply, Timeline};
 use crate::timing::BootTime;
 
-/// Whose position a Lease that was made again lacks, to elect `own`.
+/// The members whose positions are missing in a Lease that was made again, to elect `own`.
 pub(super) fn unheard<'a>(
     record: &'a LeaseRecord,
     answers: impl Iterator<Item = &'a MemberId>,
@@ -21,7 +21,8 @@ pub(super) fn unheard<'a>(
     unheard
 }
 
-/// Its timeline was reserved in the Lease, or is the first one: WAL on any other was written by nobody who held the lease.
+/// The position, if its timeline was reserved in the Lease or is the first one. WAL on any other timeline was not
+/// written by a holder of the lease.
 pub(super) fn reserved(record: &LeaseRecord, position: Position) -> Option<Position> {
     (position.timeline <= record.timeline.unwrap_or(Timeline(1))).then_some(position)
 }
@@ -30,12 +31,15 @@ pub(super) fn reserved(record: &LeaseRecord, position: Position) -> Option<Posit
 pub(super) struct Known<'a> {
     pub(super) member: &'a MemberId,
     pub(super) position: Position,
-    /// When it answered last.
+    /// When it last answered.
     pub(super) at: BootTime,
 }
 
-/// Of the members that have promised `epoch` and whose final position is known: those that have no more than `own`, and of the others the one
-/// that has answered last. Whatever these have, an election that counts none of them loses nothing.
+/// Ranks the members that have promised `epoch` and whose final position is known. Returns those that have no more WAL than
+/// `own`: their promises count. Of those that have more it returns the one that answered last: the candidate waits for it.
+///
+/// If the promises that count are enough by the synchronous rule, the surplus WAL of the others has no acknowledged
+/// commit (protocol.md rule 9).
 pub(super) fn ranked<'a>(
     context: &'a Context,
     record: &LeaseRecord,

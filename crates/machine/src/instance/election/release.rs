@@ -1,15 +1,16 @@
-//! A lease that its holder has released, and who may take it (protocol.md rules 8 and 16).
+//! A lease that its holder has released, and which member may take it (protocol.md rules 8 and 16).
 
-use crate::instance::context::Context;
+use crate::instance::facts::Context;
 use crate::protocol::{LeaseRecord, Position};
+use crate::units::{Bytes, Millis};
 
-/// For so long a candidate that lacks WAL of a holder that stopped on purpose waits for that one to come back, in milliseconds:
-/// its data is whole, and a pod that is made anew is there within that.
-pub(super) const RETURN: u64 = 60_000;
-/// For so long everybody but the chosen successor leaves a released lease alone, in milliseconds.
-pub(super) const SUCCESSION: u64 = 2_000;
+/// How long a candidate that lacks WAL of a holder that stopped on purpose waits for that one to return. That holder's
+/// data is intact, and a replaced pod is back within this time.
+pub(super) const RETURN: Millis = Millis::minutes(1);
+/// How long all members except the chosen successor leave a released lease alone.
+pub(super) const SUCCESSION: Millis = Millis::seconds(2);
 
-/// The release leaves the lease to this member, or to anybody.
+/// True if the release leaves the lease to this member, or to any member.
 pub(super) fn may_succeed(context: &Context, record: &LeaseRecord) -> bool {
     let chosen = record.release.as_ref().and_then(|release| release.successor.as_ref());
     chosen.is_none_or(|chosen| {
@@ -23,11 +24,11 @@ pub(super) fn covers_release(record: &LeaseRecord, own: Option<Position>) -> boo
         && matches!((left, own), (Some(left), Some(own)) if own.timeline == left.timeline && own.lsn >= left.lsn)
 }
 
-/// The last holder stopped on purpose, and may have what this member lacks.
+/// True if the last holder stopped on purpose, and may have WAL that this member lacks.
 pub(super) fn is_left_whole(record: &LeaseRecord, own: Position) -> bool {
     record.holder.is_none()
         && record.release.as_ref().is_some_and(|release| match release.position {
-            Some(_) => record.lacks(own) > 0,
+            Some(_) => record.lacks(own) > Bytes::ZERO,
             None => release.successor.is_some(),
         })
 }
@@ -41,7 +42,7 @@ mod tests {
     use crate::timing::BootTime;
 
     #[test]
-    fn a_released_lease_goes_to_who_covers_its_position_at_once() {
+    fn a_released_lease_is_taken_at_once_by_a_member_that_covers_its_position() {
         let decision = decided(&vacant(Some(0x100), None), 1_001);
         let Action::WriteLease { content, .. } = &decision.action else {
             panic!("{decision:?}")
@@ -61,7 +62,7 @@ mod tests {
             decided(&vacant(Some(0x100), Some("orders-2")), 1_001).action,
             Action::Wait
         );
-        let later = 1_000 + SUCCESSION;
+        let later = 1_000 + SUCCESSION.0;
         assert_eq!(
             decided(&vacant(Some(0x100), Some("orders-2")), later).rule,
             "win-election"
@@ -69,21 +70,21 @@ mod tests {
     }
 
     #[test]
-    fn who_stopped_on_purpose_is_waited_for_by_whoever_lacks_something() {
+    fn a_member_that_lacks_wal_waits_for_a_holder_that_stopped_on_purpose() {
         let released = |position, successor| elected_at(&asynchronous(vacant(position, successor)));
         assert_eq!(released(Some(0x100), None), Some(1_000), "it has all");
-        assert_eq!(released(Some(0x101), None), Some(1_000 + RETURN));
+        assert_eq!(released(Some(0x101), None), Some(1_000 + RETURN.0));
         assert_eq!(
             released(Some(0x101), Some("orders-0")),
-            Some(1_000 + RETURN),
-            "also who is named"
+            Some(1_000 + RETURN.0),
+            "the named successor waits too"
         );
         assert_eq!(
             released(None, Some("orders-0")),
-            Some(1_000 + RETURN),
+            Some(1_000 + RETURN.0),
             "where it ended is not known"
         );
-        assert_eq!(released(None, None), Some(1_000 + MUSTER), "it fell");
+        assert_eq!(released(None, None), Some(1_000 + MUSTER.0), "it fell");
         let mut later = asynchronous(vacant(Some(0x101), None));
         later.lease.holder_since = BootTime(1_001);
         assert_eq!(elected_at(&later), None, "from the release on");
@@ -96,7 +97,7 @@ mod tests {
         }];
         assert_eq!(
             elected_at(&forked),
-            Some(1_000 + RETURN),
+            Some(1_000 + RETURN.0),
             "it has gone on past the fork"
         );
         super::super::fixtures::record(&mut forked).history.clear();
@@ -104,6 +105,6 @@ mod tests {
         let mut later = asynchronous(vacant(Some(0x101), None));
         own_position(&mut later).timeline = Timeline(2);
         super::super::fixtures::record(&mut later).timeline = Some(Timeline(2));
-        assert_eq!(elected_at(&later), Some(1_000 + MUSTER), "it has gone on from there");
+        assert_eq!(elected_at(&later), Some(1_000 + MUSTER.0), "it has gone on from there");
     }
 }

@@ -1,41 +1,43 @@
-//! Whether the primary is suspected, why, and since when.
+//! Whether the primary is suspected, why, and since when (protocol.md rule 23).
 
-use crate::instance::context::{Context, Tenure};
-use crate::instance::{Draft, Memo, failsafe};
+use crate::instance::facts::promises::given_until;
+use crate::instance::facts::{Context, Tenure};
+use crate::instance::{Draft, Memo};
 use crate::protocol::{Epoch, LeaseRecord};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
-/// For so long after it has stood still a member waits for news of the primary, in milliseconds: PostgreSQL and the primary's
-/// agent are asked each second.
-const NEWS: u64 = 1_500;
-/// For so long the primary's agent must refuse connections before it counts as gone, in milliseconds: a port that opens
-/// late in a new container is no dead process.
-const REFUSED: u64 = 500;
-/// So much longer a standby waits that may elect itself alone, in milliseconds: nobody else confirms what it suspects.
-pub(super) const ALONE: u64 = 1_000;
+/// How long after a stall a member waits for news of the primary: PostgreSQL and the primary's agent are asked each
+/// second.
+const NEWS: Millis = Millis(1_500);
+/// How long the primary's agent must refuse connections before it counts as gone: in a new container the port opens a
+/// little later than the address.
+const REFUSED: Millis = Millis(500);
+/// How much longer a standby waits that may elect itself alone, because no other member confirms its suspicion.
+pub(super) const ALONE: Millis = Millis::seconds(1);
 
-/// Whether this standby suspects the primary to be gone, and why. While it still hears the primary, by WAL stream or by
-/// agent, it suspects nothing, whatever others say: one-sided cuts depose nobody.
+/// Whether this standby suspects that the primary is gone, and why. While it still hears the primary, by WAL stream or
+/// agent, it suspects nothing, whatever others say: one-sided cuts depose no primary.
 pub(in crate::instance) fn suspicion(context: &Context, draft: &mut Draft) -> Option<&'static str> {
     let record = context.record()?;
     if context.stop_intended() {
         return None;
     }
     match context.tenure() {
-        Tenure::Vacant if record.epoch > Epoch(0) => return Some("nobody holds the lease"),
+        Tenure::Vacant if record.epoch > Epoch(0) => return Some("the lease has no holder"),
         Tenure::Other(_) => {}
         Tenure::Vacant | Tenure::Held { .. } | Tenure::Lapsed | Tenure::OwnBefore(_) | Tenure::Unknown => return None,
     }
     let expiry = context.expires_at()?;
     let cluster = context.cluster()?;
-    let given = failsafe::given_until(context);
+    let given = given_until(context);
     if !record.rule.is_synchronous() || cluster.strict_reads {
-        // The clock decides, or the reads of the old primary are to have ended: nothing before the lease has run out.
+        // The clock decides, or reads of the old primary must have ended: no suspicion before the lease has run out.
         let at = given.map_or(expiry, |until| until.max(expiry));
         if !context.reached(at, draft) {
             return None;
         }
-        // Whoever still hears the primary knows better than a watch that has ended unnoticed.
+        // A member that still hears the primary knows better than a watch that may have failed unnoticed.
         let silent = last_heard(context)?.plus(context.timing().suspect());
         if !context.reached(silent, draft) {
             return None;
@@ -48,14 +50,14 @@ pub(in crate::instance) fn suspicion(context: &Context, draft: &mut Draft) -> Op
         .as_ref()
         .is_some_and(|reply| reply.gives_way && reply.epoch == record.epoch)
     {
-        return Some("the primary gives way: it cannot write");
+        return Some("the primary steps down: it cannot write");
     }
     if let Some(until) = given {
         draft.wake(until);
         return None;
     }
     let streaming = context.observed.postgres.answer.filter(|answer| answer.streaming);
-    let alone = if is_alone(context, record) { ALONE } else { 0 };
+    let alone = if is_alone(context, record) { ALONE } else { Millis::ZERO };
     if let (Some(refused), None) = (context.observed.contact.refused, streaming) {
         let at = refused.plus(REFUSED + alone);
         if context.now >= at {
@@ -75,11 +77,11 @@ pub(in crate::instance) fn suspicion(context: &Context, draft: &mut Draft) -> Op
     Some("the primary is silent: neither its WAL stream nor its agent is heard")
 }
 
-/// When the holder was heard last, in whatever way; `None` if its stream is heard now.
+/// When the holder was last heard, in any way; `None` if its stream is heard now.
 fn last_heard(context: &Context) -> Option<BootTime> {
     let answer = context.observed.postgres.answer;
     let stream = match answer {
-        // It streams, and how long ago it was heard is not known: that is no silence.
+        // It streams, and when it was last heard is not known: that is no silence.
         Some(answer) if answer.streaming && answer.heard.is_none() => return None,
         Some(answer) => answer.heard,
         None => None,
@@ -89,7 +91,7 @@ fn last_heard(context: &Context) -> Option<BootTime> {
     Some([stream, agent].into_iter().flatten().fold(first, BootTime::max))
 }
 
-/// One promise elects, and it would be this member's own.
+/// True if a single promise elects, and it would be this member's own.
 fn is_alone(context: &Context, record: &LeaseRecord) -> bool {
     let own = context
         .member()
@@ -97,7 +99,7 @@ fn is_alone(context: &Context, record: &LeaseRecord) -> bool {
     own && record.rule.promises_needed() == 1
 }
 
-/// Since when the primary of which epoch has been suspected.
+/// Remembers the epoch of the suspected primary, and since when it is suspected.
 pub(in crate::instance) fn remember(context: &Context, memo: &mut Memo) {
     let epoch = context.record().map(|record| record.epoch);
     memo.suspected = match (suspicion(context, &mut Draft::new(memo)), epoch, memo.suspected) {

@@ -1,47 +1,50 @@
-//! Taking the lease by an election (protocol.md rules 9 and 12).
+//! Taking the lease by an election (protocol.md rules 9 and 12): the decision rule `win-election`. With the decision
+//! rule `take`, in `instance/lease_rules.rs`, the last holder takes the lease again without an election.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use super::promise::is_kept;
 use super::ranking::{counted, ranked, reserved, unheard};
 use super::release::{RETURN, SUCCESSION, covers_release, is_left_whole, may_succeed};
 use super::suspicion::suspicion;
 use super::{GONE, ROUND, is_behind_status};
-use crate::instance::context::Context;
-use crate::instance::lease_rules::{self, Write};
-use crate::instance::{Draft, Memo, Purpose, Rule, Verdict, loss};
-use crate::protocol::{ASYNC_LOSS, Epoch, LeaseRecord, MemberId, Position, Timeline, UNUSED};
+use crate::instance::facts::Context;
+use crate::instance::facts::promises::is_kept;
+use crate::instance::lease_rules::{self, Write, next_timeline};
+use crate::instance::{Draft, Memo, OnBackoff, Purpose, Rule, RuleKind, Verdict, loss};
+use crate::protocol::{ASYNC_LOSS, Epoch, LeaseRecord, MemberId, Position};
 use crate::quorum::SyncRule;
+use crate::units::Millis;
 
-/// For so long a candidate of an asynchronous cluster waits for the positions of members that do not answer, in milliseconds.
-pub(super) const MUSTER: u64 = 1_000;
+/// How long a candidate of an asynchronous cluster waits for positions of members that do not answer.
+pub(super) const MUSTER: Millis = Millis::seconds(1);
 
 /// Why this member may take the lease by an election.
 enum Basis {
-    /// The holder left a final position, and this member has all up to it.
+    /// The holder left a final position, and this member has all WAL up to it.
     Covers,
-    /// Enough names of the rule on record have promised.
+    /// Enough names of the rule in the Lease have promised.
     Quorum,
-    /// Too few names of the rule answer, the lease was released or has run out, and the user has accepted what that may lose.
+    /// Too few names of the rule answer, the lease was released or has run out, and the user has accepted the possible
+    /// loss.
     Accepted,
-    /// Asynchronous: the lease was released or has run out, nobody who answers has more, and little is lost.
+    /// Asynchronous: the lease was released or has run out, no member that answers has more WAL, and little is lost.
     Clock,
 }
 
 impl Basis {
     fn because(&self) -> &'static str {
         match self {
-            Basis::Covers => "the holder has released the lease, and this member has all that it wrote",
-            Basis::Quorum => "enough members have promised, and none of them has more",
+            Basis::Covers => "the holder has released the lease, and this member has all WAL that it wrote",
+            Basis::Quorum => "enough members have promised, and none of them has more WAL",
             Basis::Accepted => {
-                "the user accepts the loss of what missing members have, and no member that answers has more"
+                "the user accepts the loss of what missing members have, and no member that answers has more WAL"
             }
-            Basis::Clock => "the lease is free, commits wait for nobody, and no member that answers has more",
+            Basis::Clock => "the lease is free, commits wait for no standby, and no member that answers has more WAL",
         }
     }
 
-    /// Commits may have been acknowledged that this member lacks.
+    /// True if this member may lack acknowledged commits.
     fn may_lose(&self) -> bool {
         match self {
             Basis::Covers | Basis::Quorum => false,
@@ -50,11 +53,11 @@ impl Basis {
     }
 }
 
-/// Of members that have as much WAL, any may be elected: one of them is preferred (`spec.primary.prefer`).
+/// Members with equal WAL, of which any may be elected; one of them is preferred (`spec.primary.prefer`).
 enum Tie {
-    /// It is this member.
+    /// This member is preferred.
     Preferred,
-    /// It is this pod, and it has promised: it has a round to take the lease before this member does.
+    /// This pod is preferred, and it has promised: it has [`ROUND`] to take the lease before this member does.
     Behind(String),
 }
 
@@ -76,7 +79,7 @@ impl fmt::Display for Tie {
             Tie::Preferred => f.write_str("spec.primary.prefer names it"),
             Tie::Behind(pod) => write!(
                 f,
-                "{pod}, which has as much and is preferred, did not take it within {ROUND} ms"
+                "{pod}, which has as much WAL and is preferred, did not take it within {ROUND} ms"
             ),
         }
     }
@@ -85,12 +88,14 @@ impl fmt::Display for Tie {
 pub(in crate::instance) const WIN_ELECTION: Rule = Rule {
     name: "win-election",
     family: "election",
-    what: "Takes the lease when enough members have promised and no answer shows more WAL than this member has.",
-    protocol: &[9, 12],
+    what: "Takes the lease as an elected standby: by a covered release, enough promises, an accepted loss or the clock. Among members with equal WAL the preferred one goes first.",
+    protocol: &[9, 12, 23],
+    kind: RuleKind::Act,
     decide: take,
+    on_backoff: OnBackoff::Yield,
 };
 
-/// What this member may take the lease by.
+/// On what basis this member may take the lease.
 struct Candidacy {
     epoch: Epoch,
     /// Where its WAL ends.
@@ -99,7 +104,8 @@ struct Candidacy {
     tie: Option<Tie>,
 }
 
-/// Since when this member could take the lease, but for a preferred one that has as much WAL, and in which epoch.
+/// Remembers since when, and in which epoch, this member could have taken the lease but leaves it to the preferred
+/// member, which has as much WAL.
 pub(in crate::instance) fn remember_tie(context: &Context, memo: &mut Memo) {
     let Some(record) = context.record() else { return };
     let known = memo.tied.is_some_and(|(of, _)| of == record.epoch);
@@ -109,7 +115,7 @@ pub(in crate::instance) fn remember_tie(context: &Context, memo: &mut Memo) {
     }
 }
 
-/// This member may take the lease now, by all but a tie.
+/// On what basis this member may take the lease now. The precedence of the preferred member is not applied yet.
 fn candidacy(context: &Context, record: &LeaseRecord, draft: &mut Draft) -> Option<Candidacy> {
     let epoch = record.epoch.next()?;
     if context.promise()?.epoch != epoch || !is_kept(context) || context.stop_intended() || context.observed.terminating
@@ -126,7 +132,7 @@ fn candidacy(context: &Context, record: &LeaseRecord, draft: &mut Draft) -> Opti
     Some(Candidacy { epoch, own, basis, tie })
 }
 
-/// Takes the lease by an election, as a running standby (protocol.md rules 9 and 12).
+/// Only as a running standby (protocol.md rules 9 and 12).
 fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let Candidacy { epoch, own, basis, tie } = candidacy(context, record, draft)?;
@@ -153,8 +159,8 @@ fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::new(write.action(context, draft), because)
 }
 
-/// The same number, and all other members by name, the old primary included: the number rises or a name leaves only
-/// later, by protocol.md rule 10 (rule 12).
+/// The same number, and all other members by name, including the old primary. Only later the number rises or a name
+/// leaves, by protocol.md rule 10 (rule 12).
 fn rule_at_take(record: &LeaseRecord, own: &MemberId) -> SyncRule {
     if !record.rule.is_synchronous() {
         return SyncRule::default();
@@ -164,12 +170,6 @@ fn rule_at_take(record: &LeaseRecord, own: &MemberId) -> SyncRule {
     let reported = record.members.values().map(|report| &report.member);
     let names = record.rule.names.iter().chain(holder).chain(released).chain(reported);
     SyncRule::any(record.rule.required, names.filter(|name| *name != own).cloned())
-}
-
-/// The next timeline that nobody has been given, for WAL that is of timeline `own`; `None` if there is none ([`spent`] says why).
-pub(in crate::instance) fn next_timeline(record: &LeaseRecord, own: Timeline) -> Option<Timeline> {
-    let newest = record.timeline.map_or(own, |reserved| reserved.max(own));
-    (newest.0 - own.0 <= UNUSED).then(|| newest.next())?
 }
 
 fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoch, own: Position) -> Option<Basis> {
@@ -187,8 +187,8 @@ fn basis(context: &Context, draft: &mut Draft, record: &LeaseRecord, epoch: Epoc
     if let Some(better) = more
         && !context.reached(better.at.plus(GONE), draft)
     {
-        // It could have taken the lease since, and has not: it may not reach the API server. Without a synchronous rule it may
-        // have the only copy of a commit.
+        // It could have taken the lease since, and has not: it may not reach the API server. Without a synchronous rule
+        // it may have the only copy of a commit.
         let since = draft.memo.suspected?.1;
         if !(all_heard && enough && context.reached(since.plus(GONE), draft)) {
             return None;

@@ -1,4 +1,4 @@
-//! What an election waits for, in words.
+//! What an election waits for, as text.
 
 use std::borrow::Cow;
 
@@ -8,12 +8,13 @@ use super::GONE;
 use super::ranking::{Known, ranked, unheard};
 use super::release::{RETURN, is_left_whole};
 use super::suspicion::suspicion;
-use super::take::next_timeline;
-use crate::instance::context::Context;
+use crate::instance::facts::Context;
+use crate::instance::lease_rules::next_timeline;
 use crate::instance::{Draft, Memo};
 use crate::protocol::{ASYNC_LOSS, LeaseRecord, MemberId, Position, Timeline};
+use crate::units::Bytes;
 
-/// Why nobody can take the lease any more: a number on record has no successor.
+/// Why no member can take the lease any more: a number in the Lease has no successor.
 fn spent(record: &LeaseRecord, own: Timeline) -> Option<String> {
     if record.epoch.next().is_none() {
         return Some(format!(
@@ -25,13 +26,13 @@ fn spent(record: &LeaseRecord, own: Timeline) -> Option<String> {
     next_timeline(record, own).is_none().then(|| {
         format!(
             "the Lease reserves timeline {} (annotation {LEASE_TIMELINE}), and the newest one here is {}: no election led there. \
-             Somebody has to put it right, to the newest timeline that any member has",
+             An administrator must correct it to the newest timeline that any member has",
             reserved.0, own.0
         )
     })
 }
 
-/// What an election waits for, in words: each missing answer, and who could give it.
+/// Describes what an election waits for: each missing answer, and who could give it.
 pub(in crate::instance) fn waiting(context: &Context, memo: &Memo) -> Option<Cow<'static, str>> {
     let record = context.record()?;
     let why = suspicion(context, &mut Draft::new(memo))?;
@@ -57,7 +58,7 @@ pub(in crate::instance) fn waiting(context: &Context, memo: &Memo) -> Option<Cow
     {
         return Some(
             format!(
-                "{why}; {member} has WAL up to {}, this member up to {}",
+                "{why}; {member} has WAL up to {}, this member only up to {}",
                 position.lsn, own.lsn
             )
             .into(),
@@ -68,8 +69,8 @@ pub(in crate::instance) fn waiting(context: &Context, memo: &Memo) -> Option<Cow
         let missing: Vec<_> = unheard.into_iter().map(MemberId::as_str).collect();
         return Some(
             format!(
-                "{why}; the Lease was made again, and each member may have commits that no other has: where the WAL of these ends \
-                 is not known: {}. They have to come back, or the user to accept the loss (annotation accept-loss)",
+                "{why}; the Lease was made again, and each member may have commits that no other has. The WAL end of these members \
+                 is not known: {}. They must come back, or the user must accept the loss (kubectl cdb accept-loss)",
                 missing.join(", ")
             )
             .into(),
@@ -99,19 +100,20 @@ pub(in crate::instance) fn waiting(context: &Context, memo: &Memo) -> Option<Cow
     Some(why.into())
 }
 
-/// What an election waits for while commits wait for nobody.
+/// What an election waits for while commits wait for no standby.
 fn lacking(record: &LeaseRecord, own: Position, why: &'static str) -> Cow<'static, str> {
     let lacks = record.lacks(own);
     let left = record.left().unwrap_or(own).lsn;
     let amount = match lacks {
-        u64::MAX => "is on a timeline beside it".to_owned(),
-        lacks => format!("lacks {lacks} bytes of it"),
+        Bytes::MAX => "is on a timeline beside it".to_owned(),
+        lacks => format!("lacks {lacks} of it"),
     };
     let known = format!("{why}; the last primary had WAL up to {left}, and this member {amount}");
     if lacks > ASYNC_LOSS {
-        format!("{known}: that member has to come back, or the user to accept the loss (annotation accept-loss)").into()
+        format!("{known}: that member must come back, or the user must accept the loss (kubectl cdb accept-loss)")
+            .into()
     } else if is_left_whole(record, own) {
-        let seconds = RETURN / 1_000;
+        let seconds = RETURN.in_seconds();
         format!("{known}: that member stopped on purpose, and has {seconds} s to come back").into()
     } else {
         why.into()
@@ -125,7 +127,7 @@ mod tests {
     use crate::timing::BootTime;
 
     #[test]
-    fn what_an_election_waits_for_is_told() {
+    fn a_wait_names_what_the_election_waits_for() {
         let told = |observed: &Observed, now: u64| {
             let context = Context::new(observed, BootTime(now));
             let why = suspicion(&context, &mut Draft::new(&Memo::default())).unwrap();
@@ -142,7 +144,7 @@ mod tests {
             "it has promised nothing yet"
         );
         third_answers(&mut observed, 2, Some(0x101));
-        assert!(told(&observed, SILENT).ends_with("has WAL up to 0/101, this member up to 0/100"));
+        assert!(told(&observed, SILENT).ends_with("has WAL up to 0/101, this member only up to 0/100"));
         third_answers(&mut observed, 2, Some(0x100));
         assert_eq!(told(&observed, SILENT), "");
         let stopped = asynchronous(vacant(Some(0x101), None));

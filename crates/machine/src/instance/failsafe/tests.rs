@@ -1,9 +1,11 @@
 use super::super::fixtures::*;
 use super::super::*;
 use super::*;
+use crate::quorum::SyncRule;
 use crate::timing::Timing;
+use crate::units::Millis;
 
-const OVERDUE: u64 = 1_000 + Timing::DEFAULT.renew * 3 / 2;
+const OVERDUE: u64 = 1_000 + Timing::DEFAULT.renew.0 * 3 / 2;
 
 /// [`primary`] with two others, commits waiting for `required` of them, its renewal in flight.
 fn holder(required: usize) -> Observed {
@@ -41,12 +43,16 @@ fn fenced_at(observed: &Observed) -> u64 {
     let decision = decide(observed, &settled(), at);
     assert_eq!(decision.action, Action::Stop(Stop::Immediate));
     let dead_man = decide(observed, &settled(), BootTime(at.0 - 1)).dead_man;
-    assert_eq!(dead_man, Some(at.plus(1_125)), "the dead-man goes with it");
+    assert_eq!(
+        dead_man,
+        Some(at.plus(Millis(1_125))),
+        "the dead-man's time moves with it"
+    );
     at.0
 }
 
 const fn fence(sent: u64) -> u64 {
-    sent + Timing::DEFAULT.fence
+    sent + Timing::DEFAULT.fence.0
 }
 
 #[test]
@@ -62,7 +68,7 @@ fn an_overdue_renewal_makes_the_holder_ask_all_others_again_and_again() {
     assert_eq!(addresses, ["10.0.0.2", "10.0.0.3"]);
     assert_eq!((request.epoch, request.pod.as_str()), (Epoch(1), "orders-0"));
     observed.tasks.failsafe.ended = BootTime(OVERDUE);
-    let again = OVERDUE + Timing::DEFAULT.renew / 2;
+    let again = OVERDUE + Timing::DEFAULT.renew.0 / 2;
     assert_eq!(
         decide(&observed, &settled(), BootTime(again - 1)).wake,
         Some(BootTime(again))
@@ -73,7 +79,7 @@ fn an_overdue_renewal_makes_the_holder_ask_all_others_again_and_again() {
 }
 
 #[test]
-fn the_lease_is_written_at_its_own_pace_meanwhile() {
+fn writes_of_the_lease_are_retried_meanwhile() {
     let mut observed = holder(1);
     observed.tasks.lease = Task {
         failures: 1,
@@ -85,7 +91,7 @@ fn the_lease_is_written_at_its_own_pace_meanwhile() {
 }
 
 #[test]
-fn who_does_not_hold_the_lease_or_gives_way_or_is_alone_asks_nobody() {
+fn a_member_that_is_no_holder_steps_down_or_is_alone_asks_no_other() {
     let asks = |observed: &Observed, memo: &Memo| {
         let action = decide(observed, memo, BootTime(OVERDUE)).action;
         matches!(action, Action::AskFailsafe { .. })
@@ -143,31 +149,31 @@ fn promises_of_others_than_the_names_or_for_another_epoch_do_not_count() {
 }
 
 #[test]
-fn if_commits_wait_for_nobody_all_others_must_promise() {
+fn if_commits_wait_for_no_standby_all_others_must_promise() {
     let mut observed = holder(0);
     promises(&mut observed, 1, 1, 4_000);
     assert_eq!(fenced_at(&observed), FENCE);
     promises(&mut observed, 2, 1, 3_000);
     assert_eq!(fenced_at(&observed), fence(3_000), "the oldest");
-    // One that has lost its volume since is another member.
+    // A member that has lost its volume since is another member.
     observed.failsafe.get_mut("orders-2").unwrap().member = other_holder().incarnation.member;
     assert_eq!(fenced_at(&observed), FENCE);
     promises(&mut observed, 2, 1, 3_000);
     let mut joined = observed.clone();
     let peer = joined.peers["orders-1"].clone();
     joined.peers.insert("orders-3".to_owned(), peer);
-    assert_eq!(fenced_at(&joined), fence(3_000), "nobody wants it");
+    assert_eq!(fenced_at(&joined), fence(3_000), "the spec does not want it");
     cluster(&mut joined).replicas = 4;
     assert_eq!(fenced_at(&joined), FENCE, "it has joined since the last write");
     let mut alone = primary();
     record(&mut alone).members.clear();
     alone.peers.clear();
     promises(&mut alone, 1, 1, 4_000);
-    assert_eq!(fenced_at(&alone), FENCE, "nobody else is on record");
+    assert_eq!(fenced_at(&alone), FENCE, "the Lease has no other member");
 }
 
 #[test]
-fn a_record_that_says_otherwise_ends_it_at_once() {
+fn a_lease_that_contradicts_the_promises_ends_them_at_once() {
     let changes: [fn(&mut Observed); 6] = [
         |o| hold_by(o, other_holder(), 1),
         |o| o.lease.confirmed.as_mut().unwrap().epoch = Epoch(2),
@@ -188,7 +194,7 @@ fn a_record_that_says_otherwise_ends_it_at_once() {
 }
 
 #[test]
-fn a_write_that_may_have_come_through_needs_its_own_promises() {
+fn a_write_with_unknown_outcome_needs_promises_by_its_own_rule() {
     let unsettled = |version: &str, rule: SyncRule, releases| {
         let mut observed = holder(1);
         promises(&mut observed, 1, 1, 4_000);
@@ -205,7 +211,7 @@ fn a_write_that_may_have_come_through_needs_its_own_promises() {
     assert_eq!(
         unsettled("7", without.clone(), false),
         FENCE,
-        "who promised is no name of it"
+        "the promising member is not in that rule"
     );
     assert_eq!(
         unsettled("7", SyncRule::default(), false),
@@ -231,15 +237,18 @@ fn a_standby_that_streams_promises_for_the_duration_of_the_lease() {
     assert_eq!((reply.epoch, given.epoch), (Epoch(1), Epoch(1)));
     assert_eq!(given.until, now.plus(Timing::DEFAULT.lease));
     let mut longer = voter();
-    record(&mut longer).duration = 60_000;
-    assert_eq!(answer(&longer, now, &request()).unwrap().1.until, now.plus(60_000));
+    record(&mut longer).duration = Millis::minutes(1);
+    assert_eq!(
+        answer(&longer, now, &request()).unwrap().1.until,
+        now.plus(Millis::minutes(1))
+    );
     let mut followed = voter();
     volume(&mut followed).promise.as_mut().unwrap().epoch = Epoch(1);
     assert!(answer(&followed, now, &request()).is_ok(), "it follows that one");
 }
 
 #[test]
-fn whoever_has_promised_an_election_or_does_not_stream_or_suspects_refuses() {
+fn a_member_that_has_promised_an_election_or_does_not_stream_or_suspects_refuses() {
     let changes: [fn(&mut Observed); 12] = [
         |o| o.lease.record = Reading::Unknown,
         |o| record(o).uid = "another".to_owned(),
@@ -269,7 +278,7 @@ fn whoever_has_promised_an_election_or_does_not_stream_or_suspects_refuses() {
         change(&mut observed);
         assert!(answer(&observed, now, &request()).is_err(), "{index}");
     }
-    let silent = BootTime(1_000 + Timing::DEFAULT.suspect());
+    let silent = BootTime(1_000).plus(Timing::DEFAULT.suspect());
     assert!(answer(&voter(), silent, &request()).is_err(), "it suspects");
     assert!(answer(&primary(), now, &request()).is_err());
 }
@@ -308,7 +317,7 @@ fn a_promise_to_leave_the_lease_is_kept_to_its_end() {
         change(&mut clocked);
         assert!(!suspects(&clocked, 11_999) && suspects(&clocked, 12_000));
     }
-    // Asked again while it is bound, it promises again, although the lease ran out long ago.
+    // It is asked again while it is bound, and promises again although the lease ran out long ago.
     let mut asynchronous = voter();
     record(&mut asynchronous).rule = SyncRule::default();
     asynchronous.failsafe_given = bound().failsafe_given;
@@ -317,7 +326,7 @@ fn a_promise_to_leave_the_lease_is_kept_to_its_end() {
 }
 
 #[test]
-fn a_release_another_run_and_a_primary_that_gives_way_end_it() {
+fn a_release_another_run_or_a_primary_that_steps_down_ends_the_promise() {
     let changes: [fn(&mut Observed); 3] = [
         |o| record(o).holder = None,
         |o| record(o).holder.as_mut().unwrap().incarnation.run = "run-10".to_owned(),

@@ -4,7 +4,7 @@ use super::super::*;
 use super::*;
 
 #[test]
-fn who_can_write_wakes_at_the_deadline_and_nobody_else_does() {
+fn only_a_member_that_can_write_wakes_at_the_deadline() {
     let wakes = |observed: &Observed, now: u64| {
         let mut observed = observed.clone();
         observed.tasks.lease.running = Some(Work::WriteLease);
@@ -23,11 +23,11 @@ fn past_the_deadline_everything_stops_and_then_is_killed() {
     let at = BootTime(FENCE);
     let first = decide(&observed, &Memo::default(), at);
     assert_eq!((first.rule, &first.action), ("fence", &Action::Stop(Stop::Immediate)));
-    let second = decide(&observed, &first.memo, at.plus(700));
+    let second = decide(&observed, &first.memo, at.plus(Millis(700)));
     assert_ne!(second.rule, "fence");
-    let third = decide(&observed, &first.memo, at.plus(750));
+    let third = decide(&observed, &first.memo, at.plus(Millis(750)));
     assert_eq!(third.action, Action::Stop(Stop::Kill));
-    let fourth = decide(&observed, &third.memo, at.plus(860));
+    let fourth = decide(&observed, &third.memo, at.plus(Millis(860)));
     assert_eq!(fourth.action, Action::Stop(Stop::Kill));
 }
 
@@ -54,7 +54,7 @@ fn another_holder_fences_at_once_whatever_is_in_flight() {
 }
 
 #[test]
-fn an_epoch_that_this_run_has_taken_up_does_not_fence_before_its_answer_comes() {
+fn an_epoch_that_this_run_has_adopted_does_not_fence_before_its_answer_arrives() {
     let mut observed = primary();
     record(&mut observed).epoch = crate::protocol::Epoch(9);
     assert_ne!(decide(&observed, &settled(), BootTime(FENCE - 1)).rule, "fence");
@@ -63,7 +63,7 @@ fn an_epoch_that_this_run_has_taken_up_does_not_fence_before_its_answer_comes() 
     assert_eq!(
         decide(&observed, &settled(), BootTime(1_100)).rule,
         "fence",
-        "an older one was put back"
+        "an older version was restored"
     );
 }
 
@@ -104,15 +104,15 @@ fn the_dead_man_stays_armed_while_orphaned_backends_live() {
 
 #[test]
 fn the_shorter_kill_budget_counts_while_the_times_change() {
-    let promised_short: fn(&mut Observed) = |o| o.lease.confirmed.as_mut().unwrap().timing.kill = 400;
-    let wanted_short: fn(&mut Observed) = |o| cluster(o).timing.kill = 400;
+    let promised_short: fn(&mut Observed) = |o| o.lease.confirmed.as_mut().unwrap().timing.kill = Millis(400);
+    let wanted_short: fn(&mut Observed) = |o| cluster(o).timing.kill = Millis(400);
     for change in [promised_short, wanted_short] {
         let mut observed = primary();
         change(&mut observed);
         let at = BootTime(FENCE);
         let first = decide(&observed, &Memo::default(), at);
-        assert_eq!(first.dead_man, Some(at.plus(300)));
-        let second = decide(&observed, &first.memo, at.plus(200));
+        assert_eq!(first.dead_man, Some(at.plus(Millis(300))));
+        let second = decide(&observed, &first.memo, at.plus(Millis(200)));
         assert_eq!(second.action, Action::Stop(Stop::Kill));
     }
 }
@@ -124,10 +124,10 @@ fn a_standby_that_was_promoted_by_hand_is_stopped() {
     let now = BootTime(1_200);
     let first = decide(&observed, &settled(), now);
     assert_eq!((first.rule, &first.action), ("fence", &Action::Stop(Stop::Immediate)));
-    let second = decide(&observed, &first.memo, now.plus(750));
+    let second = decide(&observed, &first.memo, now.plus(Millis(750)));
     assert_eq!(second.action, Action::Stop(Stop::Kill));
     assert!(report::readiness(&observed, now).is_err());
-    // The holder's, too: a promotion that was not seen to its end is no promotion.
+    // The same for a holder: an unfinished promotion does not count.
     let mut observed = elected();
     observed.postgres.answer.as_mut().unwrap().in_recovery = false;
     let decision = decide(&observed, &settled(), now);

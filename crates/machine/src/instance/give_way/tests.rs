@@ -1,7 +1,8 @@
 use super::super::fixtures::*;
 use super::super::*;
 use super::*;
-use crate::protocol::{Lsn, Release, Timeline, Volume};
+use crate::instance::successors::AGAIN;
+use crate::protocol::{Lsn, MemberState, Release, Timeline, Volume};
 use crate::quorum::SyncRule;
 
 #[test]
@@ -20,13 +21,13 @@ fn an_elected_standby_has_more_time_to_replay() {
         };
         decide(&observed, &memo, BootTime(now)).memo.gives_way.is_some()
     };
-    assert!(!gives_way(true, 1_000 + UNABLE));
-    assert!(gives_way(false, 1_000 + UNABLE));
-    assert!(gives_way(true, 1_000 + REPLAYING));
+    assert!(!gives_way(true, 1_000 + UNABLE.0));
+    assert!(gives_way(false, 1_000 + UNABLE.0));
+    assert!(gives_way(true, 1_000 + REPLAYING.0));
 }
 
 #[test]
-fn one_that_ends_again_and_again_has_less_time() {
+fn a_holder_whose_postgresql_ends_again_and_again_has_less_time() {
     /// How it has ended, and how it runs.
     struct Ends {
         crashes: u32,
@@ -58,7 +59,7 @@ fn one_that_ends_again_and_again_has_less_time() {
         runs: true,
         rule: true,
     };
-    assert!(gives_way(&ends, ENDING) && !gives_way(&ends, ENDING - 1));
+    assert!(gives_way(&ends, ENDING.0) && !gives_way(&ends, ENDING.0 - 1));
     let patient = [
         (Ends { crashes: 2, ..ends }, "a second start may well help"),
         (
@@ -68,14 +69,17 @@ fn one_that_ends_again_and_again_has_less_time() {
         (Ends { rule: false, ..ends }, "an election may lose commits"),
     ];
     for (ends, because) in patient {
-        assert!(!gives_way(&ends, UNABLE - 1) && gives_way(&ends, UNABLE), "{because}");
+        assert!(
+            !gives_way(&ends, UNABLE.0 - 1) && gives_way(&ends, UNABLE.0),
+            "{because}"
+        );
     }
     let down = Ends {
         last: 120_000,
         runs: false,
         ..ends
     };
-    assert!(gives_way(&down, ENDING), "it does not come up");
+    assert!(gives_way(&down, ENDING.0), "it does not come up");
 }
 
 /// The primary's canary is overdue; `orders-1` streams and reports.
@@ -83,7 +87,7 @@ fn stuck(now: u64) -> Observed {
     let mut observed = primary();
     observed.lease.confirmed.as_mut().unwrap().sent = BootTime(now - 100);
     observed.peers.get_mut("orders-1").unwrap().heard = BootTime(now - 100);
-    observed.postgres.wrote = Some(BootTime(now - CANARY));
+    observed.postgres.wrote = Some(BootTime(now).minus(CANARY));
     observed
 }
 
@@ -92,7 +96,7 @@ fn decided(observed: &Observed, now: u64) -> Decision {
 }
 
 #[test]
-fn a_canary_that_is_overdue_makes_the_holder_give_way() {
+fn an_overdue_canary_makes_the_holder_step_down() {
     let mut observed = stuck(9_000);
     let decision = decided(&observed, 9_000);
     assert_eq!(
@@ -101,7 +105,7 @@ fn a_canary_that_is_overdue_makes_the_holder_give_way() {
     );
     assert_eq!(decision.memo.gives_way, Some(Epoch(1)));
     assert!(is_said(&decision.memo, Epoch(1)) && !is_said(&decision.memo, Epoch(2)));
-    observed.postgres.wrote = Some(BootTime(9_001 - CANARY));
+    observed.postgres.wrote = Some(BootTime(9_001).minus(CANARY));
     assert_ne!(decided(&observed, 9_000).rule, "give-way", "a slow disk is no dead one");
 }
 
@@ -117,34 +121,31 @@ fn relieving(since: u64) -> Memo {
 }
 
 #[test]
-fn who_took_over_from_one_that_could_not_write_has_more_patience_with_its_own_disk() {
+fn a_holder_that_relieved_one_that_could_not_write_has_a_longer_canary_limit() {
     let now = 300_000;
     let late = |by: u64| {
         let mut observed = stuck(now);
         observed.postgres.wrote = Some(BootTime(now - by));
         observed
     };
-    assert!(
-        gives_way(&late(CANARY), &settled(), now),
-        "nobody's disk was slow before"
-    );
-    assert!(!gives_way(&late(SLOW - 1), &relieving(now - 1_000), now));
-    assert!(gives_way(&late(SLOW), &relieving(now - 1_000), now), "it hangs");
-    let calm = decide(&late(100), &relieving(now - CALM), BootTime(now)).memo;
+    assert!(gives_way(&late(CANARY.0), &settled(), now), "no disk was slow before");
+    assert!(!gives_way(&late(SLOW.0 - 1), &relieving(now - 1_000), now));
+    assert!(gives_way(&late(SLOW.0), &relieving(now - 1_000), now), "it hangs");
+    let calm = decide(&late(100), &relieving(now - CALM.0), BootTime(now)).memo;
     assert_eq!(calm.relieves, None, "its disk has been well for long enough");
     assert!(
-        decide(&late(100), &relieving(now - CALM + 1), BootTime(now))
+        decide(&late(100), &relieving(now - CALM.0 + 1), BootTime(now))
             .memo
             .relieves
             .is_some()
     );
     let mut mute = late(100);
-    mute.postgres.greeted = Some(BootTime(now - GREETING));
+    mute.postgres.greeted = Some(BootTime(now).minus(GREETING));
     assert!(gives_way(&mute, &relieving(now - 1_000), now), "that is no slow disk");
 }
 
 #[test]
-fn who_is_slow_after_one_that_was_slow_keeps_the_lease() {
+fn a_slow_holder_after_a_slow_holder_keeps_the_lease() {
     let lasts = |memo: Memo| {
         let mut memo = memo;
         (60_000..1_260_000).step_by(1_000).find(|now| {
@@ -160,14 +161,14 @@ fn who_is_slow_after_one_that_was_slow_keeps_the_lease() {
 }
 
 #[test]
-fn one_that_could_not_write_says_so_or_leaves_no_end_of_its_wal() {
+fn a_holder_that_could_not_write_is_known_by_its_answers_or_by_a_release_without_a_position() {
     let relieves = |observed: &Observed| decide(observed, &relieving(0), BootTime(1_200)).memo.relieves;
     let mut other = standby();
     assert_eq!(relieves(&other), None, "that one is dead, or well");
     other.reply.as_mut().unwrap().gives_way = true;
     assert_eq!(relieves(&other), Some(BootTime(1_200)));
     other.reply.as_mut().unwrap().epoch = Epoch(0);
-    assert_eq!(relieves(&other), None, "of an earlier reign");
+    assert_eq!(relieves(&other), None, "of an earlier tenure");
     for (left, since) in [(None, Some(BootTime(1_200))), (Some(position()), None)] {
         let mut vacant = standby();
         let record = record(&mut vacant);
@@ -181,36 +182,36 @@ fn one_that_could_not_write_says_so_or_leaves_no_end_of_its_wal() {
     }
     let mut lapsed = primary();
     lapsed.lease.confirmed = None;
-    assert_eq!(relieves(&lapsed), Some(BootTime(0)), "it comes to no new holder");
+    assert_eq!(relieves(&lapsed), Some(BootTime(0)), "the lease has no new holder");
 }
 
 #[test]
-fn a_postmaster_that_takes_no_new_session_makes_the_holder_give_way_and_a_standby_unready() {
+fn a_postmaster_that_accepts_no_session_makes_a_holder_step_down_and_a_standby_unready() {
     let now = 30_000;
     let mut observed = stuck(now);
     observed.postgres.wrote = Some(BootTime(now));
     assert_ne!(decided(&observed, now).rule, "give-way", "it was not asked yet");
-    observed.postgres.greeted = Some(BootTime(now - GREETING + 1));
+    observed.postgres.greeted = Some(BootTime(now - GREETING.0 + 1));
     assert_ne!(
         decided(&observed, now).rule,
         "give-way",
         "a busy machine is no dead postmaster"
     );
     assert_eq!(report::readiness(&observed, BootTime(now)), Ok(()));
-    observed.postgres.greeted = Some(BootTime(now - GREETING));
+    observed.postgres.greeted = Some(BootTime(now).minus(GREETING));
     assert_eq!(decided(&observed, now).rule, "give-way", "though it writes");
     let mut standby = standby();
-    for (greeted, ready) in [(now - GREETING + 1, true), (now - GREETING, false)] {
+    for (greeted, ready) in [(now - GREETING.0 + 1, true), (now - GREETING.0, false)] {
         standby.postgres.greeted = Some(BootTime(greeted));
         assert_eq!(report::readiness(&standby, BootTime(now)).is_ok(), ready);
     }
 }
 
 #[test]
-fn nobody_gives_way_to_nobody() {
+fn no_holder_steps_down_if_no_member_could_take_over() {
     let spoil: [fn(&mut Observed); 6] = [
-        |o| o.peers.get_mut("orders-1").unwrap().heard = BootTime(9_000 - members::SILENT),
-        // The API server is away: nobody could take the lease, and only a release would end it.
+        |o| o.peers.get_mut("orders-1").unwrap().heard = BootTime(9_000).minus(members::SILENT),
+        // The API server is unreachable: no member could take the lease, and only a release would end it.
         |o| o.tasks.lease.failures = 1,
         |o| o.lease.confirmed.as_mut().unwrap().sent = BootTime(9_000 - 3_000),
         |o| o.peers.clear(),
@@ -246,7 +247,8 @@ fn cannot_begin(has: u64) -> Observed {
     observed
 }
 
-/// What is decided at 71 s by a holder that has held the lease since 1 s: what `observed` says at the beginning, and now.
+/// The decision at 71 s of a holder that has held the lease since 1 s. `begins` is observed at the beginning,
+/// `observed` at the end.
 fn at_last(begins: &Observed, mut observed: Observed) -> Decision {
     let memo = decide(begins, &settled(), BootTime(1_500)).memo;
     observed.lease.confirmed.as_mut().unwrap().sent = BootTime(70_900);
@@ -254,7 +256,7 @@ fn at_last(begins: &Observed, mut observed: Observed) -> Decision {
 }
 
 #[test]
-fn an_elected_holder_that_cannot_begin_leaves_the_lease_to_one_that_has_all_that_it_came_with() {
+fn an_elected_holder_that_cannot_begin_leaves_the_lease_to_a_member_that_covers_its_position() {
     let released = |decision: &Decision| match &decision.action {
         Action::WriteLease {
             content,
@@ -312,7 +314,7 @@ fn followed_by_two(now: u64) -> Observed {
 }
 
 #[test]
-fn nobody_gives_way_to_those_that_have_no_room_either() {
+fn no_holder_steps_down_for_members_without_room() {
     let now = 9_000;
     let full = |pods: &[&str]| {
         let mut observed = followed_by_two(now);
@@ -324,13 +326,13 @@ fn nobody_gives_way_to_those_that_have_no_room_either() {
     assert!(full(&[]));
     assert!(
         full(&["orders-1"]) && full(&["orders-2"]),
-        "who has no room promises all the same"
+        "a member without room promises nevertheless"
     );
     assert!(!full(&["orders-1", "orders-2"]));
 }
 
 #[test]
-fn an_elected_holder_without_room_leaves_the_lease_at_once_to_one_that_has_room() {
+fn an_elected_holder_without_room_leaves_the_lease_at_once_to_a_member_with_room() {
     let decided = |own: bool, other: bool, begun: bool| {
         let mut observed = cannot_begin(0x100);
         observed.tasks.start.running = begun.then_some(Work::Promote);
@@ -352,7 +354,7 @@ fn an_elected_holder_without_room_leaves_the_lease_at_once_to_one_that_has_room(
     };
     let release = content.release.unwrap();
     let left = (release.position, release.successor.as_deref());
-    // It would be elected again itself, if it were the first to see that the lease is free.
+    // It would be elected again if it were the first to see that the lease is free.
     assert_eq!(left, (Some(position()), Some("orders-2")));
     assert_eq!(
         decided(true, true, false).memo.gives_way,
@@ -414,7 +416,7 @@ fn the_lease_is_released_once_and_left_alone_then() {
 }
 
 #[test]
-fn who_gives_way_does_so_until_another_epoch() {
+fn a_holder_that_steps_down_does_so_until_another_epoch() {
     let gives_way = |epoch: u64| {
         let mut lapsed = primary();
         lapsed.lease.confirmed = None;
@@ -433,15 +435,15 @@ fn a_long_recovery_is_interrupted_once_in_two_minutes_at_most() {
     let mut observed = stuck(now);
     observed.postgres.answer.as_mut().unwrap().in_recovery = true;
     let unable = |gave_way| Memo {
-        unable_since: Some(BootTime(now - UNABLE)),
+        unable_since: Some(BootTime(now).minus(UNABLE)),
         gave_way,
         ..settled()
     };
     let rule = |memo: &Memo| decide(&observed, memo, BootTime(now)).rule;
     assert_eq!(rule(&unable(None)), "give-way");
-    assert_ne!(rule(&unable(Some(BootTime(now - AGAIN + 1)))), "give-way");
-    assert_eq!(rule(&unable(Some(BootTime(now - AGAIN)))), "give-way");
-    // Once another one has served in between, it is of use again; not if that one only held the lease.
+    assert_ne!(rule(&unable(Some(BootTime(now - AGAIN.0 + 1)))), "give-way");
+    assert_eq!(rule(&unable(Some(BootTime(now).minus(AGAIN)))), "give-way");
+    // Once another member has served in between, it is of use again; not if that one only held the lease.
     let gave_way = unable(Some(BootTime(now - 10_000)));
     let after = |other: &Observed| decide(other, &gave_way, BootTime(1_100)).memo.gave_way;
     assert_eq!(after(&standby()), None);

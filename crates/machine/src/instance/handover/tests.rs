@@ -1,18 +1,19 @@
 use super::super::fixtures::*;
 use super::super::*;
-use super::LAG;
+use super::{LAG, pause};
 use crate::protocol::{Lsn, MemberState};
+use crate::units::Millis;
 
 const NOW: u64 = 30_000;
 
-/// `orders-1` is to become primary, streams and reports.
+/// A primary that should hand over to `orders-1`, which streams and reports.
 fn asked() -> Observed {
     let mut observed = primary();
     cluster(&mut observed).primary = Some("orders-1".to_owned());
     observed.lease.confirmed.as_mut().unwrap().sent = BootTime(NOW - 100);
     observed.tasks.lease.running = Some(Work::WriteLease);
     let peer = observed.peers.get_mut("orders-1").unwrap();
-    peer.heard = BootTime(NOW - members::SILENT + 1);
+    peer.heard = BootTime(NOW - members::SILENT.0 + 1);
     let flushed = (peer.report.member.clone(), position().lsn);
     observed.postgres.standbys.extend([flushed]);
     observed.tasks.checkpoint.ended = BootTime(NOW);
@@ -20,7 +21,7 @@ fn asked() -> Observed {
     observed
 }
 
-/// How far the standbys are was asked at `at`.
+/// The positions of the standbys were read at `at`.
 fn seen(observed: &mut Observed, at: u64) {
     observed.postgres.answer.as_mut().unwrap().asked = BootTime(at);
 }
@@ -38,22 +39,22 @@ fn written(observed: &mut Observed, lsn: u64) {
 }
 
 #[test]
-fn a_standby_that_does_not_replay_is_waited_for_for_some_time() {
+fn a_handover_waits_for_a_paused_replay_for_a_limited_time() {
     let mut observed = asked();
-    let lsn = position().lsn.0 + LAG + 1;
+    let lsn = position().lsn.0 + LAG.0 + 1;
     successor(&mut observed).position.as_mut().unwrap().lsn = Lsn(lsn);
     successor(&mut observed).replayed = Some(position().lsn);
     let first = decided(&observed, &settled());
     assert_ne!(first.rule, "hand-over");
     let since = |since: u64| wished(since, 0);
     assert_eq!(first.memo.wished, since(NOW).wished);
-    assert_ne!(decided(&observed, &since(NOW - super::REPLAY + 1)).rule, "hand-over");
-    assert_eq!(decided(&observed, &since(NOW - super::REPLAY)).rule, "hand-over");
+    assert_ne!(decided(&observed, &since(NOW - super::REPLAY.0 + 1)).rule, "hand-over");
+    assert_eq!(decided(&observed, &since(NOW - super::REPLAY.0)).rule, "hand-over");
     cluster(&mut observed).primary = None;
     assert_eq!(decided(&observed, &since(0)).memo.wished, None);
 }
 
-/// `orders-1` has been wanted since then.
+/// The memory of a holder for which `orders-1` has been requested since then.
 fn wished(since: u64, tries: u32) -> Memo {
     let pod = "orders-1".to_owned();
     let since = BootTime(since);
@@ -64,12 +65,12 @@ fn wished(since: u64, tries: u32) -> Memo {
 }
 
 #[test]
-fn only_who_is_in_a_hurry_hands_over_to_one_with_very_much_to_replay() {
+fn only_an_urgent_handover_accepts_a_successor_with_much_to_replay() {
     let mut observed = asked();
     for (queue, urgent, hands_over) in [
-        (super::LATE, false, true),
-        (super::LATE + 1, false, false),
-        (super::LATE + 1, true, true),
+        (super::LATE.0, false, true),
+        (super::LATE.0 + 1, false, false),
+        (super::LATE.0 + 1, true, true),
     ] {
         successor(&mut observed).position.as_mut().unwrap().lsn = Lsn(queue);
         successor(&mut observed).replayed = Some(Lsn(0));
@@ -88,7 +89,7 @@ fn only_who_is_in_a_hurry_hands_over_to_one_with_very_much_to_replay() {
 }
 
 #[test]
-fn only_a_standby_that_is_near_and_able_is_handed_over_to() {
+fn only_a_standby_that_is_near_and_able_is_a_target() {
     let decision = decided(&asked(), &settled());
     assert_eq!(
         (decision.rule, decision.action),
@@ -96,18 +97,18 @@ fn only_a_standby_that_is_near_and_able_is_handed_over_to() {
     );
     assert_eq!(decision.memo.handing_over.as_deref(), Some("orders-1"));
     let mut observed = asked();
-    written(&mut observed, position().lsn.0 + LAG);
+    written(&mut observed, position().lsn.0 + LAG.0);
     assert_eq!(decided(&observed, &settled()).rule, "hand-over");
-    successor(&mut observed).replayed = Some(Lsn(position().lsn.0.saturating_sub(LAG)));
+    successor(&mut observed).replayed = Some(Lsn(position().lsn.0.saturating_sub(LAG.0)));
     assert_eq!(decided(&observed, &settled()).rule, "hand-over");
     let spoil: [fn(&mut Observed); 10] = [
-        |o| written(o, position().lsn.0 + LAG + 1),
+        |o| written(o, position().lsn.0 + LAG.0 + 1),
         |o| {
-            // It has all, and has replayed none of the last 17 MB.
-            successor(o).position.as_mut().unwrap().lsn = Lsn(position().lsn.0 + LAG + 1);
+            // It has all WAL, and has not replayed the last 17 MB.
+            successor(o).position.as_mut().unwrap().lsn = Lsn(position().lsn.0 + LAG.0 + 1);
             successor(o).replayed = Some(position().lsn);
         },
-        |o| successor(o).heard = BootTime(NOW - members::SILENT),
+        |o| successor(o).heard = BootTime(NOW).minus(members::SILENT),
         |o| successor(o).report.state = MemberState::CatchingUp,
         |o| successor(o).report.fault = Some("its disk is full".to_owned()),
         |o| o.postgres.standbys.clear(),
@@ -141,7 +142,7 @@ fn a_checkpoint_is_made_before_the_stop() {
 }
 
 #[test]
-fn how_far_the_successor_is_was_asked_after_the_checkpoint() {
+fn the_successors_position_is_read_after_the_checkpoint() {
     let mut observed = asked();
     seen(&mut observed, NOW - 1);
     let nothing = |observed: &Observed, why: &str| {
@@ -149,11 +150,11 @@ fn how_far_the_successor_is_was_asked_after_the_checkpoint() {
         let begun = (memo.handing_over, memo.handed_over, memo.wished.unwrap().tries);
         assert_eq!((rule, begun), ("wait", (None, None, 0)), "{why}");
     };
-    nothing(&observed, "the checkpoint went on");
+    nothing(&observed, "the checkpoint was not over");
     seen(&mut observed, NOW);
     let near = decided(&observed, &settled());
     assert_eq!(near.memo.handing_over.as_deref(), Some("orders-1"));
-    written(&mut observed, position().lsn.0 + LAG + 1);
+    written(&mut observed, position().lsn.0 + LAG.0 + 1);
     nothing(&observed, "it receives nothing any more");
     written(&mut observed, position().lsn.0);
     assert_eq!(decided(&observed, &settled()).rule, "hand-over", "it does again");
@@ -170,7 +171,7 @@ fn a_handover_ends_with_the_lease_and_when_it_is_taken_again() {
             handing_in: Some(Epoch(begun_in)),
             ..settled()
         };
-        super::remember(&context::Context::new(observed, BootTime(NOW)), &mut memo);
+        super::remember(&facts::Context::new(observed, BootTime(NOW)), &mut memo);
         memo.handing_over.is_some()
     };
     assert!(goes_on(&asked(), 1) && !goes_on(&asked(), 0));
@@ -188,7 +189,7 @@ fn a_handover_that_failed_is_not_tried_again_at_once() {
     let decide = |at: u64| super::super::decide(&asked(), &tried(at), BootTime(NOW));
     assert_eq!(decide(NOW).rule, "wait");
     let mut late = asked();
-    let now = NOW + super::AGAIN;
+    let now = NOW + super::AGAIN.0;
     late.lease.confirmed.as_mut().unwrap().sent = BootTime(now);
     successor(&mut late).heard = BootTime(now);
     late.tasks.checkpoint.ended = BootTime(now);
@@ -199,11 +200,11 @@ fn a_handover_that_failed_is_not_tried_again_at_once() {
         super::super::decide(&late, &tried(NOW), BootTime(now)).rule,
         "hand-over"
     );
-    let rests = [0, 1, 2, 3, 4, 5, u32::MAX].map(|tries| wished(0, tries).wished.unwrap().rest() / 60_000);
+    let rests = [0, 1, 2, 3, 4, 5, u32::MAX].map(|tries| pause(&wished(0, tries).wished.unwrap()));
     assert_eq!(
         rests,
-        [1, 1, 2, 4, 8, 10, 10],
-        "in minutes, as long as the same wish stands"
+        [1, 1, 2, 4, 8, 10, 10].map(Millis::minutes),
+        "while the same request lasts"
     );
     let after = |tries: u32| Memo {
         handed_over: Some(BootTime(NOW)),
@@ -219,7 +220,7 @@ fn a_handover_that_failed_is_not_tried_again_at_once() {
     let mut gone = asked();
     hold_by(&mut gone, other_holder(), 2);
     let after = |gone: &Observed| super::super::decide(gone, &tried(NOW), BootTime(NOW)).memo.handed_over;
-    assert_eq!(after(&gone), None, "another serves: that attempt did not fail");
+    assert_eq!(after(&gone), None, "another member serves: that attempt did not fail");
     record(&mut gone).holder.as_mut().unwrap().serving = false;
     assert_eq!(after(&gone), Some(BootTime(NOW)), "it is not promoted yet");
 }

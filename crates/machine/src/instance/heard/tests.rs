@@ -20,7 +20,7 @@ fn at(timeline: u32) -> Option<Position> {
 }
 
 #[test]
-fn a_promise_in_reach_is_taken_up_and_one_beyond_it_is_refused() {
+fn a_promise_in_reach_is_adopted_and_one_beyond_it_is_refused() {
     let highest = 1 + u64::from(REACH);
     for promised in [0, 2, highest] {
         let mut observed = primary();

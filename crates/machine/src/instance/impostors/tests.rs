@@ -14,7 +14,7 @@ fn sender(role: &str, name: &str) -> WalSender {
 }
 
 #[test]
-fn only_who_is_a_member_counts_as_one_whatever_it_calls_itself() {
+fn only_the_role_decides_which_wal_sender_counts_as_a_member() {
     let member = third();
     let own = sender(member.as_str(), member.as_str());
     assert_eq!(
@@ -28,7 +28,7 @@ fn only_who_is_a_member_counts_as_one_whatever_it_calls_itself() {
         sender("cdc", member.as_str()),
         sender("cdc", &loud),
         sender(other.as_str(), member.as_str()),
-        // PostgreSQL would count that one twice.
+        // PostgreSQL would count that sender twice.
         sender(member.as_str(), &loud),
     ];
     for impostor in impostors {
@@ -55,7 +55,7 @@ fn only_who_is_a_member_counts_as_one_whatever_it_calls_itself() {
 }
 
 #[test]
-fn who_has_not_said_yet_what_it_has_receives_and_does_not_count() {
+fn a_wal_sender_without_a_flushed_position_receives_but_does_not_count() {
     let mut senders = [sender(third().as_str(), third().as_str())];
     (senders[0].streaming, senders[0].flushed) = (false, None);
     assert!(standbys(&senders).is_empty());
@@ -82,12 +82,12 @@ fn an_impostor_is_ended_at_once_and_again_if_it_is_there_again() {
     assert_eq!(impostors.len(), 1);
     assert_eq!(first.action, Action::EndImpostors { impostors });
     let words = format!(
-        "role \"cdc\" replicates under the name of {}, and is not that member",
+        "role \"cdc\" replicates under the name of {}, but is not that member",
         third()
     );
     assert_eq!(first.because, words);
     let again = |observed: &Observed| decide(observed, &first.memo, BootTime(1_300)).rule == "end-impostors";
-    assert!(!again(&observed), "that look was before it was ended");
+    assert!(!again(&observed), "that answer is from before it was ended");
     observed.postgres.answer.as_mut().unwrap().asked = BootTime(1_200);
     assert!(again(&observed));
     observed.postgres.impostors.clear();
@@ -103,11 +103,11 @@ fn a_standby_ends_impostors_too() {
         decide(&observed, &Memo::default(), BootTime(1_100)).rule,
         "end-impostors"
     );
-    assert_eq!(observed.postgres.doubt, None, "nobody waits for it");
+    assert_eq!(observed.postgres.doubt, None, "no commit waits for it");
 }
 
 #[test]
-fn what_an_impostor_acknowledged_is_in_doubt_until_members_have_flushed_it_and_people_have_seen_it() {
+fn what_an_impostor_acknowledged_is_in_doubt_until_members_have_flushed_it_and_it_was_reported_long_enough() {
     let doubts = |flushed: u64, after: u64| {
         let mut observed = impersonated();
         let mut own = sender(third().as_str(), third().as_str());
@@ -115,26 +115,26 @@ fn what_an_impostor_acknowledged_is_in_doubt_until_members_have_flushed_it_and_p
         observed
             .postgres
             .take_senders(&[own], Some(Lsn(0x300)), BootTime(1_000 + after));
-        let report = report::own(&Context::new(&observed, BootTime(1_000 + after))).unwrap();
+        let report = own::own(&Context::new(&observed, BootTime(1_000 + after))).unwrap();
         assert_eq!(observed.postgres.doubt.is_some(), !report.impostors.is_empty());
         !report.impostors.is_empty()
     };
     assert!(doubts(0x200, 100), "it was just seen");
-    assert!(doubts(0x1ff, REPORTED), "no member has all");
-    assert!(!doubts(0x200, REPORTED));
+    assert!(doubts(0x1ff, REPORTED.0), "no member has all");
+    assert!(!doubts(0x200, REPORTED.0));
     let observed = impersonated();
-    let own = report::own(&Context::new(&observed, BootTime(1_100))).unwrap();
+    let own = own::own(&Context::new(&observed, BootTime(1_100))).unwrap();
     assert_eq!(own.impostors, BTreeSet::from(["cdc".to_owned()]));
 }
 
 #[test]
-fn few_roles_are_told() {
+fn the_number_of_reported_roles_is_limited() {
     let mut observed = impersonated();
     let many: Vec<WalSender> = (0..100)
         .map(|number| sender(&format!("ä\n{number}"), third().as_str()))
         .collect();
     observed.postgres.take_senders(&many, Some(Lsn(1)), BootTime(1_000));
     assert_eq!(observed.postgres.doubt.as_ref().unwrap().roles.len(), ROLES);
-    let own = report::own(&Context::new(&observed, BootTime(1_100))).unwrap();
-    assert_eq!(own.check(), Ok(()), "a name may hold anything");
+    let own = own::own(&Context::new(&observed, BootTime(1_100))).unwrap();
+    assert_eq!(own.check(), Ok(()), "a role's name may contain anything");
 }

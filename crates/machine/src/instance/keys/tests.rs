@@ -32,7 +32,7 @@ fn promise(member: &MemberId) -> PromiseReply {
     }
 }
 
-/// Sees that only [`KEY`] is believed, and that nothing is remembered of anything else.
+/// Checks that only [`KEY`] is accepted, and that nothing is remembered of any other message.
 fn only_its_key_counts<T: std::fmt::Debug>(
     observed: &Observed,
     mut says: impl FnMut(&mut Observed, Proven) -> Result<T, String>,
@@ -119,11 +119,14 @@ fn a_pod_whose_certified_member_is_heard_reports_as_no_other() {
         (request.report.member, request.report.public_key) = (new.clone(), Some("new".to_owned()));
         heard::report(&mut observed, &memo, BootTime(now), request, Some("new")).is_ok()
     };
-    let silent = now - SILENT;
+    let silent = now - SILENT.0;
     assert!(!says(true, silent + 1, 0));
     assert!(says(true, silent, 0), "its volume may have been replaced");
     assert!(!says(true, silent, silent + 1), "a new holder has not heard it yet");
-    assert!(says(false, silent + 1, 0), "nobody has vouched for the one before");
+    assert!(
+        says(false, silent + 1, 0),
+        "the operator has not certified the one before"
+    );
 }
 
 fn certify(observed: &mut Observed, member: &MemberId) {
@@ -135,13 +138,13 @@ fn certify(observed: &mut Observed, member: &MemberId) {
 }
 
 #[test]
-fn what_the_operator_has_certified_counts_before_the_lease_and_without_it() {
+fn a_certified_key_counts_before_the_leases_and_without_it() {
     let answers = |observed: &mut Observed, proven| {
         heard::answer(observed, "orders-1".to_owned(), promise(&one()), proven, NOW).is_ok()
     };
     let mut observed = standby();
     record(&mut observed).members.clear();
-    assert!(!answers(&mut observed, Some(KEY)), "nobody knows its key");
+    assert!(!answers(&mut observed, Some(KEY)), "its key is not known");
     certify(&mut observed, &one());
     assert!(answers(&mut observed, Some(KEY)));
     let mut observed = standby();

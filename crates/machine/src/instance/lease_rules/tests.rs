@@ -16,7 +16,7 @@ fn content(decision: &Decision) -> (&LeaseContent, Purpose) {
 }
 
 #[test]
-fn a_lease_that_was_made_again_is_taken_under_a_rule_that_is_known_to_hold() {
+fn a_lease_that_was_made_again_is_taken_with_a_rule_that_is_known_to_hold() {
     let mut observed = restarted();
     let own = record(&mut observed).holder.take().unwrap().incarnation.member;
     make_again(&mut observed, own);
@@ -27,7 +27,7 @@ fn a_lease_that_was_made_again_is_taken_under_a_rule_that_is_known_to_hold() {
         DurabilityMode::Preferred,
         DurabilityMode::Required,
     ] {
-        cluster(&mut observed).durability.mode = mode;
+        cluster(&mut observed).durability.as_mut().expect("chosen").mode = mode;
         let decision = decided(&observed, 1_001);
         let (content, purpose) = content(&decision);
         assert_eq!(
@@ -38,7 +38,7 @@ fn a_lease_that_was_made_again_is_taken_under_a_rule_that_is_known_to_hold() {
         assert_eq!(
             content.rule.is_synchronous(),
             waits,
-            "{mode:?}: what was acknowledged may be on no other"
+            "{mode:?}: acknowledged commits may be on no other member"
         );
     }
 }
@@ -90,7 +90,7 @@ fn a_new_run_in_the_same_pod_takes_over_at_once() {
 #[test]
 fn the_lease_holds_the_newest_part_of_a_long_history() {
     let mut observed = primary();
-    let forks = 1..=u32::try_from(rejoin::FORKS).unwrap() + 7;
+    let forks = 1..=u32::try_from(FORKS).unwrap() + 7;
     observed.postgres.history = forks
         .map(|timeline| Fork {
             timeline: Timeline(timeline),
@@ -119,8 +119,8 @@ fn a_lease_behind_the_status_is_not_taken() {
 
 #[test]
 fn the_shorter_fence_counts_while_the_times_change() {
-    let promised_short: fn(&mut Observed) = |o| o.lease.confirmed.as_mut().unwrap().timing.fence = 3_000;
-    let wanted_short: fn(&mut Observed) = |o| cluster(o).timing.fence = 3_000;
+    let promised_short: fn(&mut Observed) = |o| o.lease.confirmed.as_mut().unwrap().timing.fence = Millis::seconds(3);
+    let wanted_short: fn(&mut Observed) = |o| cluster(o).timing.fence = Millis::seconds(3);
     for change in [promised_short, wanted_short] {
         let mut observed = primary();
         change(&mut observed);
@@ -145,7 +145,7 @@ fn a_new_pod_on_the_volume_waits_until_the_lease_has_run_out() {
     let early = decided(&observed, 10_499);
     assert_eq!((&early.action, early.wake), (&Action::Wait, Some(BootTime(10_500))));
     assert_eq!(content(&decided(&observed, 10_500)).1, Purpose::Take);
-    record(&mut observed).duration = 60_000;
+    record(&mut observed).duration = Millis::minutes(1);
     assert_eq!(
         decided(&observed, 10_500).action,
         Action::Wait,
@@ -154,7 +154,7 @@ fn a_new_pod_on_the_volume_waits_until_the_lease_has_run_out() {
 }
 
 #[test]
-fn a_run_that_once_held_the_lease_does_not_take_a_later_run_for_a_dead_one() {
+fn a_run_that_once_held_the_lease_does_not_treat_a_later_run_as_dead() {
     let mut observed = restarted();
     observed.lease.confirmed = Some(Confirmed {
         epoch: Epoch(1),
@@ -164,7 +164,7 @@ fn a_run_that_once_held_the_lease_does_not_take_a_later_run_for_a_dead_one() {
     assert_eq!(decided(&observed, 1_000).action, Action::Wait);
 }
 
-/// A new run of the member that released the lease; nobody else followed.
+/// A new run of the member that released the lease; no other member followed.
 fn released() -> Observed {
     let mut observed = restarted();
     let record = record(&mut observed);
@@ -190,7 +190,7 @@ fn taken(observed: &Observed, memo: &Memo) -> Option<LeaseContent> {
 }
 
 #[test]
-fn a_timeline_is_gone_on_with_only_by_the_data_of_its_primary() {
+fn only_the_data_of_its_primary_continues_a_timeline() {
     for (primary, reserved, timeline) in [
         (true, None, None),
         (true, Some(1), Some(1)),
@@ -209,7 +209,7 @@ fn a_timeline_is_gone_on_with_only_by_the_data_of_its_primary() {
 }
 
 #[test]
-fn a_released_lease_is_taken_beside_a_standby_and_nothing_else() {
+fn a_released_lease_is_taken_only_while_nothing_but_a_standby_runs() {
     let follows = || Observed {
         postgres: standby().postgres,
         ..released()
@@ -223,7 +223,7 @@ fn a_released_lease_is_taken_beside_a_standby_and_nothing_else() {
     let unread: Spoil = |o| {
         let exit = Exit {
             at: BootTime(950),
-            ran: 90_000,
+            ran: Millis(90_000),
             asked: true,
         };
         o.postgres.process = Process::Stopped { exit: Some(exit) };
@@ -238,7 +238,7 @@ fn a_released_lease_is_taken_beside_a_standby_and_nothing_else() {
     ];
     for (index, (mut observed, spoil)) in spoilt.into_iter().enumerate() {
         spoil(&mut observed);
-        // What is to be killed is being killed.
+        // The stop is already under way.
         let stopping = Some(Stopping {
             stop: Stop::Kill,
             since: BootTime(1_000),
@@ -262,7 +262,7 @@ fn news_of_the_holder_are_written_at_once() {
         ),
         (
             |o| o.own.address = "10.0.0.9".to_owned(),
-            "this member has something new to tell of itself",
+            "the report of this member has changed",
         ),
     ];
     for (change, words) in cases {
@@ -286,11 +286,11 @@ fn only_the_member_that_released_takes_a_released_lease() {
         position: None,
         successor: None,
     });
-    // A member that streamed from it comes first.
-    assert_ne!(decided(&observed, HANDBACK - 1).rule, "take");
-    assert_eq!(content(&decided(&observed, HANDBACK)).1, Purpose::Take);
+    // A member that streamed from it has precedence.
+    assert_ne!(decided(&observed, HANDBACK.0 - 1).rule, "take");
+    assert_eq!(content(&decided(&observed, HANDBACK.0)).1, Purpose::Take);
     record(&mut observed).members.get_mut("orders-1").unwrap().state = MemberState::CatchingUp;
-    assert_ne!(decided(&observed, HANDBACK - 1).rule, "take");
+    assert_ne!(decided(&observed, HANDBACK.0 - 1).rule, "take");
     let gone: [fn(&mut MemberReport); 2] = [
         |report| report.fault = Some(FAULT_SILENT.to_owned()),
         |report| report.state = MemberState::Stopped,
@@ -318,14 +318,14 @@ fn a_member_without_a_running_standby_takes_nothing_however_long_the_holder_is_s
 #[test]
 fn renewals_come_before_anything_else_and_keep_the_epoch() {
     let observed = primary();
-    let decision = decided(&observed, 1_000 + Timing::DEFAULT.renew);
+    let decision = decided(&observed, 1_000 + Timing::DEFAULT.renew.0);
     let (content, purpose) = content(&decision);
     assert_eq!((content.epoch, purpose), (Epoch(1), Purpose::Renew));
     assert_eq!(content.version, "7");
-    let quiet = decided(&observed, 1_000 + Timing::DEFAULT.renew - 1);
+    let quiet = decided(&observed, 1_000 + Timing::DEFAULT.renew.0 - 1);
     assert_eq!(
         (&quiet.action, quiet.wake),
-        (&Action::Wait, Some(BootTime(1_000 + Timing::DEFAULT.renew)))
+        (&Action::Wait, Some(BootTime(1_000).plus(Timing::DEFAULT.renew)))
     );
 }
 
@@ -352,7 +352,7 @@ fn a_renewal_in_flight_is_not_doubled_and_a_failed_one_is_repeated_soon() {
     assert_eq!(decided(&observed, 3_500).wake, Some(BootTime(3_600)));
     assert_eq!(decided(&observed, 3_600).rule, "renew");
     (observed.tasks.lease.failures, observed.tasks.lease.ended) = (10, BootTime(2_500));
-    let soon = BootTime(2_500 + Timing::DEFAULT.renew / 2);
+    let soon = BootTime(2_500).plus(Timing::DEFAULT.renew / 2);
     assert_eq!(decided(&observed, 3_200).wake, Some(soon), "however often it failed");
 }
 
@@ -375,14 +375,14 @@ fn a_changed_report_is_published_at_once_and_a_position_with_the_next_renewal() 
     let decision = decided(&observed, 1_500);
     assert_ne!(
         decision.rule, "renew",
-        "nobody is served: it waits for the next renewal"
+        "no primary serves: it waits for the next renewal"
     );
-    let due = decided(&observed, 1_000 + crate::timing::Timing::DEFAULT.renew);
+    let due = decided(&observed, 1_000 + crate::timing::Timing::DEFAULT.renew.0);
     assert_eq!(due.rule, "renew");
 }
 
 #[test]
-fn a_loss_that_is_accepted_while_there_is_none_is_used_up() {
+fn a_loss_that_is_accepted_without_need_expires_with_the_epoch() {
     let mut observed = primary();
     cluster(&mut observed).accepted_loss = Some(Epoch(1));
     let decision = decide(&observed, &settled(), BootTime(1_200));
@@ -404,7 +404,7 @@ fn after_a_fence_the_holder_renews_its_old_lease_and_starts_again() {
     observed.postgres.process = Process::Stopped {
         exit: Some(Exit {
             at: BootTime(7_100),
-            ran: 9_000,
+            ran: Millis(9_000),
             asked: true,
         }),
     };

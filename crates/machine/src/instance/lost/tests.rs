@@ -2,6 +2,7 @@ use super::super::Unsettled;
 use super::super::fixtures::*;
 use super::*;
 use crate::protocol::Epoch;
+use crate::quorum::SyncRule;
 
 fn version(uid: &str, version: &str) -> LeaseVersion {
     LeaseVersion {
@@ -22,7 +23,7 @@ fn before(view: &LeaseView) -> Option<(&str, BootTime)> {
 }
 
 #[test]
-fn a_lease_that_is_gone_or_not_understood_or_empty_is_lost_and_what_it_said_is_kept() {
+fn a_lease_that_is_gone_or_not_understood_or_empty_is_lost_and_its_content_remembered() {
     let known = held().record.is().expect("a record").version.clone();
     let found = [
         (None, Reading::Missing),
@@ -46,18 +47,18 @@ fn a_lease_that_is_gone_or_not_understood_or_empty_is_lost_and_what_it_said_is_k
 }
 
 #[test]
-fn whoever_never_read_it_has_lost_nothing_and_an_empty_one_is_what_it_is() {
+fn a_lease_that_was_never_read_or_was_always_empty_is_not_lost() {
     let mut view = LeaseView::default();
     view.see(None, BootTime(5));
     assert_eq!((&view.record, before(&view)), (&Reading::Missing, None));
     view.see(Some((version("new", "9"), Some(empty_lease("new")))), BootTime(6));
     assert_eq!((&view.record, before(&view)), (&Reading::Is(empty_lease("new")), None));
     view.see(None, BootTime(7));
-    assert_eq!(before(&view), None, "nothing stood in it");
+    assert_eq!(before(&view), None, "it had no content");
 }
 
 #[test]
-fn each_other_object_in_its_place_begins_the_count_anew() {
+fn each_new_object_in_its_place_restarts_the_count() {
     let mut view = held();
     let mut since = Vec::new();
     let found = [None, None, Some("9"), Some("9"), Some("10"), None];
@@ -69,7 +70,7 @@ fn each_other_object_in_its_place_begins_the_count_anew() {
 }
 
 #[test]
-fn rules_of_writes_that_may_have_come_through_count_as_well() {
+fn rules_of_writes_with_unknown_outcome_count_as_well() {
     let rules = |of: &str, releases| {
         let mut view = held();
         let rule = SyncRule::any(1, [third()]);
@@ -88,7 +89,7 @@ fn rules_of_writes_that_may_have_come_through_count_as_well() {
 }
 
 #[test]
-fn a_late_answer_tells_what_stood_in_the_lease_when_it_was_lost() {
+fn a_late_answer_shows_the_content_of_the_lease_when_it_was_lost() {
     let written = |uid: &str, version: &str| LeaseRecord {
         uid: uid.to_owned(),
         version: version.to_owned(),

@@ -1,4 +1,4 @@
-//! What an agent sees, as data.
+//! What an agent observes, as data.
 
 use std::collections::BTreeSet;
 
@@ -8,24 +8,28 @@ use super::super::{
     ClusterView, Configured, EnforcedSettings, Exit, LeaseVersion, Mode, Promise, Purpose, Reading, Refused, Reply,
     Route, VolumeView, WalSender, Work,
 };
+use api::backup::BackupTask;
+
+use crate::archive::ArchiveRecord;
 use crate::protocol::{FailsafeReply, Fork, LeaseRecord, Lsn, MemberId, Position, PromiseReply, Volume};
 use crate::quorum::SyncRule;
 use crate::timing::{BootTime, Timing};
+use crate::units::Millis;
 
-/// A PostgreSQL server that this agent has started: its process id, or another number that tells servers apart.
+/// A PostgreSQL server that this agent has started: its process id, or another number that distinguishes servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerId(pub u64);
 
-/// Something that an agent has seen.
+/// Something that an agent has observed.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A version of a `ClusteredDatabase` of this name.
     Cluster(Box<ClusterView>),
-    /// A version of the Lease by its watch, or its absence. [`Reading::Unknown`]: the object cannot be read at all.
+    /// A version of the Lease from its watch, or its absence. [`Reading::Unknown`]: the object cannot be read at all.
     Lease(Reading<Box<SeenLease>>),
-    /// Where the EndpointSlice of `-rw` points.
+    /// The address in the EndpointSlice of `-rw`.
     Route(Option<Route>),
-    /// PostgreSQL's programs were found, of this version.
+    /// The version of PostgreSQL's programs that were found.
     Version(String),
     /// The volume was read outside a task.
     Scanned(Box<Scan>),
@@ -53,11 +57,11 @@ pub enum Event {
         /// When the request was about to be sent.
         sent: BootTime,
     },
-    /// PostgreSQL was asked how it is.
+    /// The outcome of a question to PostgreSQL about its state.
     Status {
         /// The server that was asked.
         server: ServerId,
-        /// When.
+        /// When it was asked.
         asked: BootTime,
         /// What it answered.
         answer: Result<Box<Status>, NoAnswer>,
@@ -69,22 +73,26 @@ pub enum Event {
         /// When the write was begun.
         begun: BootTime,
     },
-    /// PostgreSQL took a session that was begun at that time, or refused it with words.
+    /// PostgreSQL accepted a session that was begun at that time, or refused it with an error message.
     Greeted {
         /// The server.
         server: ServerId,
         /// When the session was begun.
         begun: BootTime,
     },
-    /// What the control file demands of a standby.
+    /// The lowest settings that the control file allows a standby.
     Enforced(EnforcedSettings),
-    /// PostgreSQL runs well with the settings of this hash, and they are known.
+    /// PostgreSQL runs well with the settings of this hash, which are stored.
     GoodSettings(String),
-    /// Data that was set aside and kept, by name.
+    /// The quarantined data, by name.
     Kept(BTreeSet<String>),
     /// The volumes that have no room.
     Full(BTreeSet<Volume>),
-    /// So many PostgreSQL processes live without a postmaster.
+    /// What the archive's worker says.
+    Archive(Box<ArchiveRecord>),
+    /// How far the backup is that this member takes.
+    Backup(Box<BackupTask>),
+    /// How many PostgreSQL processes live without a postmaster.
     Strays(u32),
     /// The container is asked to end.
     Terminate,
@@ -102,22 +110,22 @@ pub enum Note {
         /// Why.
         message: String,
     },
-    /// PostgreSQL has been silent for too long: it counts as not answering from now on.
+    /// PostgreSQL has not responded for too long: from now on it counts as not answering.
     Silent,
     /// PostgreSQL answered before, and does not now.
     Unanswered,
-    /// PostgreSQL runs with settings that are not those it last ran well with: they have just proved good.
+    /// PostgreSQL answered with settings that differ from the last good ones: they have just proved good.
     SettingsProved,
     /// The server has ended.
     Ended {
-        /// Which.
+        /// The server that ended.
         server: ServerId,
-        /// How.
+        /// How it ended.
         exit: Exit,
     },
-    /// A peer's message counts as nothing.
+    /// A peer's message does not count.
     Refused {
-        /// What it was.
+        /// The kind of message.
         what: &'static str,
         /// Why.
         reason: String,
@@ -133,9 +141,9 @@ impl Note {
 /// A version of the Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenLease {
-    /// Which object, and which version of it.
+    /// The object, and its version.
     pub place: LeaseVersion,
-    /// What it says; `None` if that is not understood.
+    /// Its content; `None` if it is not understood.
     pub record: Option<LeaseRecord>,
 }
 
@@ -144,13 +152,13 @@ pub struct SeenLease {
 pub struct Scan {
     /// Identity and data.
     pub view: VolumeView,
-    /// Settings that the control file demands.
+    /// The lowest settings that the control file allows.
     pub enforced: Option<EnforcedSettings>,
     /// Hash of the settings that PostgreSQL last ran well with.
     pub good_settings: Option<String>,
 }
 
-/// How a standby finds its primary; both empty: it follows nobody.
+/// How a standby finds its primary; both empty: it follows no primary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Following {
     /// `primary_conninfo`.
@@ -159,10 +167,10 @@ pub struct Following {
     pub slot: String,
 }
 
-/// What PostgreSQL says of itself, as far as it counts for decisions.
+/// PostgreSQL's answer about its state, as far as decisions need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// It recovers: a standby, or a server in crash recovery.
+    /// True if it recovers: a standby, or a server in crash recovery.
     pub in_recovery: bool,
     /// End of the WAL that it has: flushed (primary), or the larger of received and replayed (standby).
     pub position: Position,
@@ -170,19 +178,19 @@ pub struct Status {
     pub begins: Option<Lsn>,
     /// Primary: end of its WAL, flushed or not.
     pub inserted: Option<Lsn>,
-    /// Standby: end of the WAL that it has replayed.
+    /// Standby: how far it has replayed.
     pub replayed: Option<Lsn>,
-    /// Standby: it has no WAL receiver, and `position` is the end of all its WAL (protocol.md rule 5).
+    /// Standby: true if it has no WAL receiver, and `position` is the end of all its WAL (protocol.md rule 5).
     pub received_all: bool,
-    /// Standby: it has read all WAL that it had when it was started.
+    /// Standby: true if it has read all WAL that it had when it was started.
     pub knows_end: bool,
-    /// Standby: its startup process waits for more WAL.
+    /// Standby: true if its startup process waits for more WAL.
     pub waits_for_wal: bool,
     /// Standby: how it finds its primary.
     pub following: Following,
     /// Without a WAL receiver: ancestors of its timeline, oldest first.
     pub history: Vec<Fork>,
-    /// Primary: where its oldest WAL begins; asked only while some slot is not in use.
+    /// Primary: where its oldest WAL begins; read only while a slot is not in use.
     pub oldest: Option<Lsn>,
     /// Standby: its WAL receiver.
     pub receiver: Option<Receiver>,
@@ -190,11 +198,11 @@ pub struct Status {
     pub senders: Vec<WalSender>,
     /// Members that have a replication slot here.
     pub slots: BTreeSet<MemberId>,
-    /// Members whose slot lost WAL that it should have kept, and is not in use.
+    /// Members whose slot lost WAL that it should have kept and is not in use.
     pub lost_slots: BTreeSet<MemberId>,
-    /// Some settings wait for a restart.
+    /// True if some settings wait for a restart.
     pub pending_restart: bool,
-    /// One of these lowers a limit that standbys must not be below.
+    /// True if one of these lowers a limit that standbys must not be below.
     pub lowers_limits: bool,
 }
 
@@ -203,44 +211,44 @@ pub struct Status {
 pub struct Receiver {
     /// `pg_stat_wal_receiver.status`.
     pub status: String,
-    /// Milliseconds since it last heard its sender.
-    pub heard_age: Option<u64>,
+    /// How long ago it last heard its sender.
+    pub heard_age: Option<Millis>,
 }
 
-/// Why PostgreSQL did not say how it is.
+/// Why PostgreSQL did not answer about its state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoAnswer {
-    /// No answer came in time.
+    /// No answer arrived in time.
     Silent,
-    /// It refused with these words, and takes sessions otherwise.
+    /// It refused with this error message, but accepts sessions otherwise.
     Refused(String),
-    /// It takes no sessions now, or the connection broke.
+    /// It accepts no sessions at the moment, or the connection broke.
     Unable,
 }
 
 /// A task has ended.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// Which.
+    /// The task.
     pub work: Work,
-    /// How.
+    /// Its outcome.
     pub result: Result<Effect, Failure>,
 }
 
-/// What a task has brought about.
+/// The effect of a task.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// The volume was changed, and read again.
     Volume(Box<Scan>),
-    /// Something that was set aside is gone; this is left.
+    /// Quarantined data was removed; this is what remains.
     Discarded(BTreeSet<String>),
     /// PostgreSQL was started.
     Started {
         /// The server.
         server: ServerId,
-        /// It has ended by now.
+        /// True if it has ended since.
         ended: bool,
-        /// As what it was started.
+        /// The mode in which it was started.
         mode: Mode,
         /// Its configuration.
         configured: Configured,
@@ -248,12 +256,12 @@ pub enum Effect {
         following: Following,
         /// `synchronous_standby_names` of a primary.
         rule: SyncRule,
-        /// What was promised before a primary is followed.
+        /// The promise that was made before following a primary.
         promise: Option<Promise>,
     },
-    /// Nothing is received any more from an epoch below the promised one.
+    /// The promise is kept: no WAL of a lower epoch is received any more.
     Promised(Promise),
-    /// The others were asked; their answers come by themselves.
+    /// The other members were asked; their answers arrive as events of their own.
     Asked,
     /// The standby was promoted, closed to applications.
     Promoted {
@@ -261,11 +269,11 @@ pub enum Effect {
         rule: SyncRule,
         /// Its configuration.
         configured: Configured,
-        /// End of its WAL after that: what may be in doubt is before it.
+        /// End of its WAL after that. WAL before it may be in doubt.
         in_doubt: Lsn,
-        /// What is promised, without the note of the promotion.
+        /// The promise on the volume, without the note of the promotion.
         promise: Promise,
-        /// What PostgreSQL said of itself after that.
+        /// PostgreSQL's answer about its state after that.
         status: Box<Status>,
         /// When it was asked.
         asked: BootTime,
@@ -281,26 +289,26 @@ pub enum Effect {
     Opened,
     /// A checkpoint was made.
     Checkpointed,
-    /// PostgreSQL was configured anew.
+    /// PostgreSQL was configured again.
     Configured {
-        /// What its files say now.
+        /// The content of its configuration files now.
         configured: Configured,
         /// How it finds its primary.
         following: Following,
-        /// What PostgreSQL said of itself after that.
+        /// PostgreSQL's answer about its state after that.
         status: Box<Status>,
         /// When it was asked.
         asked: BootTime,
-        /// What was promised before a primary is followed.
+        /// The promise that was made before following a primary.
         promise: Option<Promise>,
     },
     /// The Lease was written.
     Lease {
-        /// As the API server keeps it now.
+        /// The object as the API server stored it.
         written: Box<SeenLease>,
         /// When the request was sent.
         sent: BootTime,
-        /// What for.
+        /// The purpose of the write.
         purpose: Purpose,
         /// The times promised in it.
         timing: Timing,
@@ -311,13 +319,13 @@ pub enum Effect {
     Routed(Option<Route>),
     /// A member's role and slot exist.
     Admitted(MemberId),
-    /// Slots of others than these members are dropped.
+    /// Slots of all other members were dropped.
     Kept(BTreeSet<MemberId>),
     /// The primary has answered the report.
     Reported {
         /// The answer.
         reply: Box<Reply>,
-        /// The holder's run that was called.
+        /// The holder's run to which the report was sent.
         run: Option<String>,
     },
 }
@@ -325,14 +333,14 @@ pub enum Effect {
 /// A task has failed.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Why, in words.
+    /// Why, as text.
     pub message: String,
-    /// What was learned by it.
+    /// What the failure shows.
     pub news: Option<News>,
 }
 
 impl Failure {
-    /// A failure that teaches nothing else.
+    /// A failure that shows nothing else.
     pub fn said(message: impl Into<String>) -> Self {
         Self {
             message: message.into(),
@@ -341,22 +349,22 @@ impl Failure {
     }
 }
 
-/// What a failed task can teach.
+/// What a failed task can show.
 #[derive(Clone, Debug)]
 pub enum News {
-    /// The Lease as it is now.
+    /// The present Lease.
     Lease(Box<SeenLease>),
     /// Settings that PostgreSQL refuses.
     Refused(Refused),
-    /// What is on the volume now.
+    /// The present content of the volume.
     Volume(Box<Scan>),
-    /// What is promised now.
+    /// The present promise.
     Promise(Promise),
     /// How the call to the holder's agent ended.
     Contact {
-        /// How.
+        /// The outcome of the call.
         contacted: Contacted,
-        /// The holder's run that was called.
+        /// The holder's run to which the call was made.
         run: Option<String>,
     },
 }
@@ -368,6 +376,6 @@ pub enum Contacted {
     Heard,
     /// Its address refused the connection.
     Refused,
-    /// Neither.
+    /// It did neither.
     Silent,
 }

@@ -1,14 +1,16 @@
-//! Candidates' requests for promises: answered at once if the answer is final, else held for a moment, until it is.
+//! Candidates' requests for promises: answered at once if the answer is final, and otherwise held for a moment until it
+//! is.
 
 use super::super::{Observed, election};
 use crate::protocol::{PromiseReply, PromiseRequest};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
-/// For so long a request is held while the promise is being made, in milliseconds: half of the candidate's round, since
-/// its connection may have taken a while.
-const HOLD: u64 = 200;
+/// How long a request is held while the promise is being made: half of the candidate's round, because its connection
+/// may have taken a while.
+const HOLD: Millis = Millis(200);
 
-/// Requests that wait for their answers, each with the way back to its candidate.
+/// Requests that wait for their answers, each with the channel to its candidate.
 #[derive(Clone, Debug)]
 pub struct HeldRequests<R> {
     held: Vec<Held<R>>,
@@ -28,13 +30,13 @@ impl<R> Default for HeldRequests<R> {
 }
 
 impl<R> HeldRequests<R> {
-    /// Holds a request that [`super::Observer::candidate`] has taken.
+    /// Holds a request that [`super::Observer::candidate`] has accepted.
     pub fn hold(&mut self, request: PromiseRequest, reply: R, now: BootTime) {
         let until = now.plus(HOLD);
         self.held.push(Held { request, reply, until });
     }
 
-    /// Sends the answers that are final, or have waited long enough. Forgets candidates that do not wait any more. Returns
+    /// Sends the answers that are final or have waited long enough. Forgets candidates that no longer wait. Returns
     /// when the next answer is due.
     pub fn answer(
         &mut self,
@@ -55,7 +57,7 @@ impl<R> HeldRequests<R> {
     }
 }
 
-/// Waiting would not change the answer: it is a refusal, or a promise with its position.
+/// True if waiting would not change the answer: it is a refusal, or a promise with its position.
 fn is_final(answer: &Result<PromiseReply, String>, request: &PromiseRequest) -> bool {
     answer
         .as_ref()

@@ -1,4 +1,4 @@
-//! The Lease: versions arrive from the watch, from readings and from the agent's own writes, in any order.
+//! The Lease: versions arrive from the watch, from direct reads and from the agent's own writes, in any order.
 
 use super::{Observer, SeenLease};
 use crate::instance::{Confirmed, Contact, LeaseVersion, Purpose, Reading, Unsettled};
@@ -7,7 +7,7 @@ use crate::protocol::LeaseRecord;
 use crate::timing::{BootTime, Timing};
 
 impl Observer {
-    /// Takes what the watch of the Lease tells.
+    /// Takes a report of the Lease's watch.
     pub(super) fn lease_read(&mut self, reading: Reading<Box<SeenLease>>, now: BootTime) {
         match reading {
             Reading::Is(lease) => self.lease_version(*lease, now),
@@ -15,7 +15,7 @@ impl Observer {
                 self.observed.lease.see(None, now);
                 self.newest_lease = None;
             }
-            // The object exists, in a version newer than all that were read; nothing can be written on top of it.
+            // The object exists, in a newer version than any that was read; nothing can be written on top of it.
             Reading::Unknown => {
                 self.observed.lease.see(None, now);
                 self.observed.lease.record = Reading::Unknown;
@@ -23,7 +23,7 @@ impl Observer {
         }
     }
 
-    /// A write of this agent begins: from now on it may be in the Lease, whatever becomes of its answer.
+    /// Notes that a write of this agent begins: from now on it may be in the Lease, whatever its answer is.
     pub(super) fn lease_write_begins(&mut self, content: &LeaseContent, purpose: Purpose) {
         let version = &content.version;
         let unsettled = &mut self.observed.lease.unsettled;
@@ -59,7 +59,7 @@ impl Observer {
         };
         lease.unsettled = None;
         self.observed.failsafe.clear();
-        // The Lease was lost meanwhile: the answer tells what stood in it.
+        // The Lease was lost meanwhile: the answer shows its last content.
         if (written.record.as_ref()).is_some_and(|record| self.observed.lease.recall(record)) {
             return;
         }
@@ -93,13 +93,13 @@ fn tenancy(record: &LeaseRecord) -> (Option<&str>, u64) {
     (run, record.epoch.0)
 }
 
-/// What a living holder changes.
+/// The values that a living holder changes.
 fn sign_of_life(record: &LeaseRecord) -> (Option<String>, Option<&String>, u64) {
     let holder = record.holder.as_ref().map(|holder| holder.incarnation.identity());
     (holder, record.renewal.as_ref(), record.epoch.0)
 }
 
-/// Versions of one object grow; they can be compared as numbers (promised since Kubernetes 1.35, true before).
+/// Versions of one object grow and can be compared as numbers (guaranteed since Kubernetes 1.35, true before).
 fn is_older(version: &LeaseVersion, known: &LeaseVersion) -> bool {
     match (version.version.parse::<u64>(), known.version.parse::<u64>()) {
         (Ok(number), Ok(known_number)) => version.uid == known.uid && number < known_number,

@@ -1,8 +1,8 @@
 //! The agent's bookkeeping: typed events in, [`Observed`] out.
 //!
-//! The agent and the simulator both feed an [`Observer`]. They keep only handles (processes, connections, files) and the
-//! delivery of events to themselves. The observer does no I/O and reads no clock: each event comes with the time at which
-//! it was taken up.
+//! The agent and the simulator both feed an [`Observer`]. They keep only handles (processes, connections, files) and
+//! the delivery of events. The observer does no I/O and reads no clock: each event comes with the time at which it was
+//! taken up.
 
 mod event;
 mod held;
@@ -20,11 +20,12 @@ use super::keys::Proven;
 use super::{Action, LeaseVersion, Memo, Observed, Own, Promise, Reading, heard};
 use crate::protocol::{FailsafeReply, FailsafeRequest, PromiseRequest, ReportReply, ReportRequest};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
-/// A loop that comes back after more milliseconds than this was not let run: the agent never sleeps that long.
-const STALLED: u64 = 1_500;
+/// A loop that continues after more than this was stalled: the agent never sleeps that long.
+const STALLED: Millis = Millis(1_500);
 
-/// What an agent has seen, and what it needs to judge the next event.
+/// What an agent has seen, and what it needs to interpret the next event.
 #[derive(Clone, Debug)]
 pub struct Observer {
     observed: Observed,
@@ -32,16 +33,16 @@ pub struct Observer {
     cluster_uid: String,
     /// The PostgreSQL server that this agent has started.
     server: Option<Server>,
-    /// When PostgreSQL was asked how it is right after its settings had changed last, or when a new promise was made.
-    /// Answers to earlier questions are dropped.
+    /// When PostgreSQL was asked right after its last change of settings, or when a new promise was made. Answers to
+    /// earlier questions are dropped.
     configured_at: BootTime,
     /// How a standby finds its primary, as its configuration was last written.
     following: Following,
     /// Questions to PostgreSQL in a row that got no answer in time.
     silent: u32,
-    /// When the WAL receiver last heard the primary, also if there is no WAL receiver any more.
+    /// When the WAL receiver last heard the primary. Remembered after the WAL receiver has ended.
     heard: Option<BootTime>,
-    /// When the promise became known that [`Observed::volume`] tells.
+    /// When the promise in [`Observed::volume`] became known.
     promised_at: BootTime,
     /// The newest version of the Lease that was taken; `None` if there is no Lease.
     newest_lease: Option<LeaseVersion>,
@@ -52,25 +53,25 @@ pub struct Observer {
 struct Server {
     id: ServerId,
     since: BootTime,
-    /// This agent has asked it to stop.
+    /// True if this agent has asked it to stop.
     asked: bool,
 }
 
-/// Whether, and how often, PostgreSQL is to be asked how it is.
+/// Whether, and how often, PostgreSQL is asked for its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Polling {
-    /// The server; `None`: there is none.
+    /// The server; `None`: no server runs.
     pub server: Option<ServerId>,
-    /// How long after an answer it is asked again, in milliseconds.
-    pub pause: u64,
-    /// It is a primary and accepts writes: the canary writes.
+    /// How long after an answer it is asked again.
+    pub pause: Millis,
+    /// True if it is a primary that accepts writes: the canary writes.
     pub writes: bool,
     /// Answers to questions from before this time are dropped. When it changes, PostgreSQL is asked at once.
     pub void_before: BootTime,
 }
 
 impl Observer {
-    /// Nothing is known yet.
+    /// The initial state: nothing is known yet.
     pub fn new(own: Own, cluster_uid: String) -> Self {
         Self {
             observed: Observed::nothing(own),
@@ -85,7 +86,7 @@ impl Observer {
         }
     }
 
-    /// All of this is known.
+    /// An observer that already knows `observed`.
     #[cfg(test)]
     pub(super) fn knowing(observed: Observed, cluster_uid: &str) -> Self {
         let newest_lease = observed.lease.record.is().map(|record| LeaseVersion {
@@ -101,7 +102,7 @@ impl Observer {
         }
     }
 
-    /// What is known, for the machine.
+    /// What is known, as input of the machine.
     pub fn observed(&self) -> &Observed {
         &self.observed
     }
@@ -116,7 +117,7 @@ impl Observer {
         self.newest_lease.as_ref()
     }
 
-    /// Whether, and how often, PostgreSQL is to be asked how it is.
+    /// Whether, and how often, PostgreSQL is asked for its state.
     pub fn polling(&self, now: BootTime) -> Polling {
         let postgres = &self.observed.postgres;
         Polling {
@@ -127,14 +128,14 @@ impl Observer {
         }
     }
 
-    /// PostgreSQL processes on the volume may have outlived their postmaster. A server that runs or is being started has
-    /// processes of its own.
+    /// True if PostgreSQL processes on the volume may have outlived their postmaster. A server that runs or is being
+    /// started has processes of its own.
     pub fn may_have_strays(&self) -> bool {
         self.observed.tasks.start.running.is_none() && self.server.is_none()
     }
 
-    /// The agent goes on at `now` after it last did something at `before`. Says whether it stood still longer than it ever
-    /// sleeps.
+    /// Notes that the agent continues at `now` after its last activity at `before`. Returns true if it was stalled
+    /// longer than it ever sleeps.
     pub fn goes_on(&mut self, before: BootTime, now: BootTime) -> bool {
         let stalled = now.since(before) > STALLED;
         if stalled {
@@ -147,7 +148,7 @@ impl Observer {
     pub fn observe(&mut self, event: Event, now: BootTime) -> Option<Note> {
         match event {
             Event::Cluster(view) => {
-                // The database goes on with what was wanted last.
+                // The agent keeps what was wanted last.
                 if view.uid != self.cluster_uid {
                     return Some(Note::AnotherCluster);
                 }
@@ -156,7 +157,7 @@ impl Observer {
             Event::Lease(reading) => self.lease_read(reading, now),
             Event::Route(route) => self.observed.route = route,
             Event::Version(version) => self.observed.postgres.version = Some(version),
-            // A task on the volume reads it itself, later than this.
+            // A task on the volume reads the volume itself, at a later time.
             Event::Scanned(_) if self.observed.tasks.volume.running.is_some() => {}
             Event::Scanned(scan) => self.scanned(*scan),
             Event::Exited(server) => return self.exited(server, now),
@@ -188,6 +189,8 @@ impl Observer {
             Event::GoodSettings(settings) => self.observed.postgres.good_settings = settings,
             Event::Kept(kept) => self.observed.kept = kept,
             Event::Full(full) => self.observed.full = full,
+            Event::Archive(archive) => self.observed.archive = Some(*archive),
+            Event::Backup(task) => self.observed.backup = Some(*task),
             Event::Strays(count) => self.observed.postgres.strays = count,
             Event::Terminate => self.observed.terminating = true,
         }
@@ -207,7 +210,7 @@ impl Observer {
             }
             Action::WriteLease { content, purpose, .. } => self.lease_write_begins(content, *purpose),
             Action::SetSync { rule } => self.observed.postgres.sync.begins(rule.clone()),
-            // The slots of others go. Even if not all can be dropped, a member that comes back is admitted anew.
+            // The slots of others end. Even if not all can be dropped, a member that comes back is admitted again.
             Action::Promote { members: keep, .. } | Action::DropSlots { keep } => {
                 self.observed.admitted.retain(|member| keep.contains(member));
             }
@@ -240,7 +243,7 @@ impl Observer {
         }
     }
 
-    /// Answers another member's report, and remembers what it says.
+    /// Answers another member's report, and remembers its content.
     ///
     /// # Errors
     /// Says why the report is refused; then nothing of it is remembered.
@@ -254,7 +257,8 @@ impl Observer {
         heard::report(&mut self.observed, memo, now, request, proven)
     }
 
-    /// Remembers that a candidate asks for a promise. [`HeldRequests`] answers it once the machine has decided about it.
+    /// Remembers that a candidate requests a promise. [`HeldRequests`] answers it once the machine has decided about
+    /// it.
     ///
     /// # Errors
     /// Says why the request is not to be answered: the candidate has not proved to be a member.
@@ -262,7 +266,7 @@ impl Observer {
         heard::candidate(&mut self.observed, request, proven, now)
     }
 
-    /// Answers a holder that cannot renew its lease, and remembers what is promised to it.
+    /// Answers a holder that cannot renew its lease, and remembers the promise.
     ///
     /// # Errors
     /// Says why it is refused; then nothing is promised.
@@ -275,7 +279,7 @@ impl Observer {
         heard::holder(&mut self.observed, now, request, proven)
     }
 
-    /// Takes what was read from the volume, unless a later reading is known.
+    /// Takes the content of the volume, unless a later reading is known.
     fn scanned(&mut self, scan: Scan) {
         let Scan {
             mut view,
@@ -285,7 +289,7 @@ impl Observer {
         if self.observed.volume.is().is_some_and(|known| known.read > view.read) {
             return;
         }
-        // A promise that was made while the volume was read.
+        // A promise was made while the volume was being read.
         if let Some(known) = self.observed.volume.is()
             && self.promised_at > view.read
         {
@@ -300,7 +304,7 @@ impl Observer {
         }
     }
 
-    /// Takes what has just been promised durably.
+    /// Takes a promise that was just made durable.
     fn promised(&mut self, promise: Promise, now: BootTime) {
         let Some(new) = self.observed.promised(promise) else {
             return;

@@ -1,4 +1,4 @@
-//! PostgreSQL: its starts and ends, and what it says of itself.
+//! PostgreSQL: its starts, its ends, and its answers.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use crate::protocol::Lsn;
 use crate::quorum::SyncRule;
 use crate::timing::BootTime;
 
-/// So many questions in a row must go unanswered before PostgreSQL counts as not answering: a slow one is not a dead one.
+/// How many questions in a row must stay unanswered before PostgreSQL counts as not answering: slow is not dead.
 const SILENT: u32 = 3;
 
 impl PostgresView {
-    /// It was started as a primary and has left recovery, by this answer of it.
+    /// True if it was started as a primary and has left recovery, by this answer.
     pub(super) fn writes(&self, answer: Answer) -> bool {
         self.process == Process::Running { mode: Mode::Primary } && !answer.in_recovery
     }
 }
 
 impl Observer {
-    /// Takes an answer of `server`, or that none came. An answer to a question from before the settings changed says nothing
-    /// about them, and is dropped.
+    /// Takes an answer of `server`, or its absence. An answer to a question from before a change of settings says
+    /// nothing about them, and is dropped.
     pub(super) fn answered(
         &mut self,
         server: ServerId,
@@ -55,7 +55,7 @@ impl Observer {
         postgres.answer.take().map(|_| Note::Unanswered)
     }
 
-    /// Takes what PostgreSQL said of itself when it was asked at `asked`.
+    /// Takes PostgreSQL's answer to a question that was sent at `asked`.
     pub(super) fn take_answer(&mut self, status: Status, asked: BootTime) {
         let answer = self.answer(&status, asked);
         self.heard = answer.heard;
@@ -71,12 +71,12 @@ impl Observer {
         postgres.oldest = status.oldest.filter(|_| writes);
         let Some(end) = end else { return };
         postgres.history = status.history;
-        // A member whose slot has lost its WAL is admitted anew, with a new slot.
+        // A member whose slot has lost its WAL is admitted again, with a new slot.
         self.observed
             .admitted
             .retain(|member| !status.lost_slots.contains(member));
         if postgres.in_doubt.is_none() {
-            // It has just left recovery: what came before is flushed.
+            // It has just left recovery: earlier WAL is flushed.
             postgres.in_doubt = Some(end);
             postgres.sync.proven_at = postgres.sync.proven_at.min(end);
             postgres.wrote = postgres.wrote.max(Some(asked));
@@ -86,7 +86,7 @@ impl Observer {
     fn answer(&self, status: &Status, asked: BootTime) -> Answer {
         let receiver = status.receiver.as_ref();
         let age = receiver.and_then(|receiver| receiver.heard_age);
-        let heard = age.map(|age| BootTime(asked.0.saturating_sub(age)));
+        let heard = age.map(|age| asked.minus(age));
         Answer {
             asked,
             in_recovery: status.in_recovery,
@@ -104,7 +104,7 @@ impl Observer {
         }
     }
 
-    /// Takes the start of `server` in `mode`. `ended`: its end was seen before its start was told.
+    /// Takes the start of `server` in `mode`. `ended`: its end was seen before its start was reported.
     pub(super) fn started(
         &mut self,
         (server, ended): (ServerId, bool),
@@ -159,7 +159,7 @@ impl Observer {
         self.silent = 0;
     }
 
-    /// Takes a configuration that PostgreSQL runs with, and what it said of itself after that.
+    /// Takes a configuration that PostgreSQL runs with, and its answer after that.
     pub(super) fn configured(&mut self, configured: Configured, status: Status, asked: BootTime) {
         self.raised(&configured);
         self.observed.postgres.configured = Some(configured);
@@ -208,13 +208,13 @@ impl Observer {
         self.observed.postgres.open = false;
         self.observed.postgres.sync = SyncSetting {
             proven: rule,
-            // Measured when it has left recovery; nobody has flushed so far.
+            // Measured when it has left recovery; no standby has flushed it yet.
             proven_at: Lsn(u64::MAX),
             pending: None,
         };
     }
 
-    /// Limits were raised to what the control file demanded just now.
+    /// Notes that limits were raised to what the control file demanded.
     fn raised(&mut self, configured: &Configured) {
         let enforced = &mut self.observed.postgres.enforced;
         *enforced = configured.raised.unwrap_or(*enforced);

@@ -10,12 +10,12 @@ impl Observer {
         task.running = None;
         task.ended = now;
         if matches!(work, Work::Rewind | Work::Clone | Work::SetAside) {
-            // The slots are gone, even if the work was broken off: none is copied from another member.
+            // The slots are gone, even if the task failed: no slot is copied from another member.
             self.observed.admitted.clear();
         }
         match result {
             Ok(effect) => {
-                // Clearing away what a failed task left is no success of that task.
+                // Removing the leftovers of a failed task is no success of that task.
                 if work != Work::DiscardStaging {
                     task.failures = 0;
                     task.error = None;
@@ -29,7 +29,7 @@ impl Observer {
     fn failed(&mut self, work: Work, Failure { message, news }: Failure, now: BootTime) -> Option<Note> {
         let task = self.observed.tasks.of_mut(work);
         if matches!(news, Some(News::Refused(_))) {
-            // The next try is another one: with the settings of before.
+            // The next try is a different one, with the previous settings.
             task.failures = 0;
         } else {
             task.failures = task.failures.saturating_add(1);
@@ -43,7 +43,7 @@ impl Observer {
         if work == Work::Promote
             && let Some(configured) = &mut self.observed.postgres.configured
         {
-            // Its files may be a primary's by now, closed to applications: they are to be written anew.
+            // Its files may be a primary's by now, closed to applications: they must be written again.
             configured.settings.clear();
             configured.upstream = None;
         }
@@ -128,7 +128,7 @@ impl Observer {
         }
     }
 
-    /// Notes how a call to the agent of the holder's `run` ended; what was heard of another run says nothing.
+    /// Notes how a call to the agent of the holder's `run` ended. A call to another run does not count.
     fn contacted(&mut self, contacted: Contacted, run: Option<&String>, now: BootTime) {
         let record = self.observed.lease.record.is();
         let holder = record.and_then(|record| record.holder.as_ref());

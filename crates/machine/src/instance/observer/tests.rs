@@ -209,7 +209,7 @@ fn a_lease_that_the_watch_says_is_gone_is_missing_whatever_version_was_known() {
     assert_eq!(observer.observed().lease.record, Reading::Missing);
     assert_eq!(observer.newest_lease(), None);
     lease(&mut observer, record("9"), 3);
-    assert_eq!(version(&observer), "9", "nothing newer is known any more");
+    assert_eq!(version(&observer), "9", "no newer version is known any more");
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn writes_are_remembered_until_one_succeeds_or_their_version_is_past() {
             uid: "lease".to_owned(),
             version: version.to_owned(),
             holder: None,
-            duration: 10_000,
+            duration: Millis(10_000),
             epoch: Epoch(4),
             system_id: None,
             release: None,
@@ -245,6 +245,7 @@ fn writes_are_remembered_until_one_succeeds_or_their_version_is_past() {
             history: Vec::new(),
             members: BTreeMap::new(),
             positions: BTreeMap::new(),
+            archive: None,
         };
         observer.begins(&Action::WriteLease {
             content: Box::new(content),
@@ -302,7 +303,7 @@ fn the_holder_is_heard_refuses_or_is_silent() {
     assert_eq!(called(&mut observer, Contacted::Silent, "first", 300).refused, None);
     let heard = called(&mut observer, Contacted::Heard, "first", 400);
     assert_eq!((heard.heard, heard.refused), (Some(BootTime(400)), None));
-    // A renewal changes nothing; another run is not known yet, and what the first one said is no news of it.
+    // A renewal changes nothing. Another run has not been called yet, and the first one's result does not apply to it.
     lease(&mut observer, held_by("first", "2"), 450);
     assert_eq!(observer.observed().contact, heard);
     lease(&mut observer, held_by("second", "3"), 500);
@@ -336,11 +337,11 @@ fn a_position_from_before_a_promise_counts_for_nothing() {
     answers(&mut observer, 49, Ok(status(true)));
     let answer = observer.observed().postgres.answer.expect("an answer");
     assert!(!answer.received_all, "a question from before the promise");
-    // Word of an older promise is late.
+    // The result of an older promise arrives late.
     done(&mut observer, Work::Promise, Ok(Effect::Promised(promise(1))), 60);
     let known = observer.observed().volume.is().and_then(|volume| volume.promise);
     assert_eq!(known, Some(promise(2)));
-    // One that was written down counts, though the WAL receiver was not seen to end.
+    // A persisted promise counts, even if the end of the WAL receiver was not verified.
     follow(&mut observer, 2);
     let still_runs = |epoch| failed("the WAL receiver still runs", News::Promise(promise(epoch)));
     done(&mut observer, Work::Promise, still_runs(2), 70);
@@ -378,7 +379,7 @@ fn a_reading_beside_a_task_on_the_volume_is_dropped() {
 }
 
 #[test]
-fn nobody_is_admitted_where_the_slots_are_gone() {
+fn no_member_counts_as_admitted_after_its_slot_is_gone() {
     let admitted = |work: Work, result: Result<Effect, Failure>| {
         let mut observer = observer();
         done(&mut observer, Work::Admit, Ok(Effect::Admitted(standby_member())), 10);
@@ -456,12 +457,12 @@ fn a_slow_answer_is_none_only_after_three_in_a_row() {
     assert_eq!(
         answers(&mut observer, 90, Err(NoAnswer::Silent)),
         None,
-        "it is told once"
+        "it is reported once"
     );
 }
 
 #[test]
-fn silence_is_counted_anew_after_an_answer_to_a_task() {
+fn silence_is_counted_from_zero_after_an_answer_to_a_task() {
     let mut observer = observer();
     start(&mut observer, SERVER, Mode::Standby, 10);
     for asked in [20, 30, 40] {
@@ -541,7 +542,7 @@ fn refused_settings_are_no_failed_tries() {
 }
 
 #[test]
-fn clearing_away_what_a_task_left_is_no_success_of_it() {
+fn removing_the_leftovers_of_a_task_is_no_success_of_it() {
     let mut observer = observer();
     done(&mut observer, Work::Clone, Err(Failure::said("no space")), 10);
     let read = Effect::Volume(Box::new(scan(20, 1)));
@@ -551,7 +552,7 @@ fn clearing_away_what_a_task_left_is_no_success_of_it() {
 }
 
 #[test]
-fn a_failure_is_told_once() {
+fn a_failure_is_reported_once() {
     let mut observer = observer();
     let fail =
         |observer: &mut Observer, message: &str| done(observer, Work::Clone, Err(Failure::said(message)), 10).is_some();
@@ -561,7 +562,7 @@ fn a_failure_is_told_once() {
 }
 
 #[test]
-fn a_server_that_ended_before_its_start_was_told_is_stopped() {
+fn a_server_that_ended_before_its_start_was_reported_is_stopped() {
     let mut observer = observer();
     let started = Effect::Started {
         server: SERVER,
@@ -595,15 +596,15 @@ fn the_end_of_a_server_ends_what_was_known_of_it() {
     let Process::Stopped { exit: Some(exit) } = postgres.process else {
         panic!("it runs");
     };
-    assert_eq!((exit.ran, exit.asked), (40, true));
+    assert_eq!((exit.ran, exit.asked), (Millis(40), true));
     assert!(!postgres.open && postgres.answer.is_none() && postgres.in_doubt.is_none());
-    // What is told of it later is late.
+    // Later results about it are dropped.
     done(&mut observer, Work::Open, Ok(Effect::Opened), 60);
     assert!(!observer.observed().postgres.open);
 }
 
 #[test]
-fn a_failed_promotion_has_its_configuration_written_anew() {
+fn after_a_failed_promotion_the_configuration_is_written_again() {
     let mut observer = observer();
     start(&mut observer, SERVER, Mode::Standby, 10);
     done(&mut observer, Work::Promote, Err(Failure::said("no")), 20);
@@ -709,12 +710,12 @@ fn limits_of_the_control_file_are_kept_until_it_is_read_again() {
 }
 
 #[test]
-fn a_loop_that_was_not_let_run_is_noticed() {
+fn a_stalled_loop_is_noticed() {
     let mut observer = observer();
-    assert!(!observer.goes_on(BootTime(10), BootTime(10 + STALLED)));
+    assert!(!observer.goes_on(BootTime(10), BootTime(10).plus(STALLED)));
     assert_eq!(observer.observed().went_on, None);
-    assert!(observer.goes_on(BootTime(10), BootTime(11 + STALLED)));
-    assert_eq!(observer.observed().went_on, Some(BootTime(11 + STALLED)));
+    assert!(observer.goes_on(BootTime(10), BootTime(11).plus(STALLED)));
+    assert_eq!(observer.observed().went_on, Some(BootTime(11).plus(STALLED)));
 }
 
 /// The member in pod `orders-2`, which has reported this key.
@@ -761,7 +762,7 @@ fn answers_to_a_candidate_are_kept_by_pod() {
 /// The candidate's key.
 const KEY: &str = "key-2";
 
-/// A member that knows the candidate in pod `orders-2`, and that nobody holds the lease.
+/// A member that knows the candidate in pod `orders-2`, and that the lease has no holder.
 fn voter() -> Observer {
     let mut observer = observer();
     lease(&mut observer, record("7"), 0);
@@ -785,7 +786,7 @@ fn request(lease: &str) -> PromiseRequest {
     }
 }
 
-/// Answers what is due at `now`: the answers sent, and when the next is due.
+/// Sends the answers that are due at `now`. Returns them, and when the next one is due.
 fn sent(
     held: &mut HeldRequests<bool>,
     observer: &Observer,
@@ -802,13 +803,13 @@ fn sent(
 }
 
 #[test]
-fn a_promise_in_the_making_is_waited_for() {
+fn a_request_waits_for_a_promise_that_is_being_made() {
     let (mut held, mut observer) = (HeldRequests::default(), voter());
     let request = request("lease");
     assert_eq!(observer.candidate(&request, Some(KEY), BootTime(1_000)), Ok(()));
     assert_eq!(observer.observed().asked_for, Some(Epoch(5)));
     held.hold(request, true, BootTime(1_000));
-    // Nobody holds the lease: this member suspects, and is about to promise.
+    // The lease has no holder: this member suspects, and is about to promise.
     assert_eq!(sent(&mut held, &observer, 1_050), (Vec::new(), Some(BootTime(1_200))));
     let (answers, next) = sent(&mut held, &observer, 1_200);
     assert_eq!(next, None);
@@ -819,7 +820,7 @@ fn a_promise_in_the_making_is_waited_for() {
 }
 
 #[test]
-fn a_candidate_that_does_not_wait_any_more_is_forgotten() {
+fn a_candidate_that_no_longer_waits_is_forgotten() {
     let (mut held, observer) = (HeldRequests::default(), voter());
     held.hold(request("lease"), false, BootTime(1_000));
     assert_eq!(sent(&mut held, &observer, 1_050), (Vec::new(), None));

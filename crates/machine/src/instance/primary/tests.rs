@@ -19,16 +19,19 @@ fn the_holder_starts_for_writing() {
     let decision = decided(&observed, 1_200);
     let expected = Action::StartPrimary {
         epoch: crate::protocol::Epoch(1),
-        until: BootTime(1_000 + Timing::DEFAULT.fence),
+        until: BootTime(1_000).plus(Timing::DEFAULT.fence),
         settings: SETTINGS.to_owned(),
         rule: SyncRule::default(),
     };
     assert_eq!(decision.action, expected);
-    assert_eq!(decision.dead_man, Some(BootTime(1_000 + Timing::DEFAULT.fence + 1_125)));
+    assert_eq!(
+        decision.dead_man,
+        Some(BootTime(1_000 + Timing::DEFAULT.fence.0 + 1_125))
+    );
 }
 
 #[test]
-fn nobody_starts_for_writing_without_the_lease_and_sound_data() {
+fn no_member_starts_for_writing_without_the_lease_and_sound_data() {
     let spoil: [fn(&mut Observed); 6] = [
         |o| o.lease.confirmed = None,
         |o| o.lease.confirmed.as_mut().unwrap().epoch = crate::protocol::Epoch(7),
@@ -77,7 +80,7 @@ fn the_route_follows_when_a_promotion_begins() {
     assert_eq!(decided(&observed, 1_200).rule, "promote");
     observed.tasks.start.running = Some(Work::Promote);
     assert_eq!(decided(&observed, 1_200).rule, "route");
-    // A primary that stops is no place to go to.
+    // The route does not follow a primary that stops.
     let stopping = Memo {
         stopping: Some(Stopping {
             stop: Stop::Fast,
@@ -145,7 +148,7 @@ fn a_member_that_is_silent_or_forgotten_is_not_admitted_again() {
         decide(&observed, memo, BootTime(now))
     };
     assert_eq!(decided(&settled(), 1_200).rule, "admit");
-    let silent = 1_000 + super::super::members::SILENT;
+    let silent = 1_000 + super::super::members::SILENT.0;
     assert_ne!(
         decided(&settled(), silent).rule,
         "admit",
@@ -173,7 +176,7 @@ fn a_slot_that_could_not_be_dropped_is_tried_again() {
 }
 
 #[test]
-fn who_follows_another_keeps_no_slots() {
+fn a_member_that_follows_another_keeps_no_slots() {
     let mut observed = standby();
     observed.tasks.report.running = Some(Work::Report);
     assert_eq!(decided(&observed, 1_200).action, Action::Wait);
@@ -183,7 +186,7 @@ fn who_follows_another_keeps_no_slots() {
     assert_eq!(decision.action, Action::DropSlots { keep });
     assert_eq!(
         decision.memo.kept, None,
-        "as a primary it looks for former members again"
+        "as a primary it drops slots of former members again"
     );
     let spoil: [fn(&mut Observed); 6] = [
         |o| o.tasks.admit.running = Some(Work::DropSlots),
@@ -210,7 +213,7 @@ fn who_follows_another_keeps_no_slots() {
 }
 
 #[test]
-fn only_who_has_promised_or_was_on_the_same_timeline_may_stream_from_a_promoted_primary_at_once() {
+fn only_members_that_promised_or_have_its_timeline_may_stream_from_a_promoted_primary_at_once() {
     let members = |observed: &Observed| match decided(observed, 1_200).action {
         Action::Promote { members, .. } => members,
         other => panic!("{other:?}"),
@@ -247,7 +250,7 @@ fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
         members: BTreeSet::new(),
     };
     assert_eq!(decided(&observed, 1_200).action, promote);
-    // It was begun and not finished: another number.
+    // The promotion was begun and not finished: another number is reserved.
     volume(&mut observed).promise.as_mut().unwrap().promoting = Some(Timeline(2));
     observed.tasks.lease.running = None;
     let spent = observed.clone();
@@ -260,7 +263,7 @@ fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
         (content.epoch, content.timeline, purpose),
         (Epoch(3), Some(Timeline(3)), Purpose::Take)
     );
-    // With that number on record it is promoted: it is not reserved again, and again.
+    // With that number in the Lease it is promoted, and the number is not reserved again.
     record(&mut observed).epoch = Epoch(3);
     record(&mut observed).timeline = Some(Timeline(3));
     observed.lease.confirmed.as_mut().unwrap().epoch = Epoch(3);
@@ -292,11 +295,11 @@ fn a_standby_that_was_elected_is_promoted_to_the_reserved_timeline_once() {
             "{index}"
         );
     }
-    // What was elected by its running stream may be less after a crash.
+    // A position that was electable through a running stream may be lower after a crash.
     let mut torn = elected();
     torn.postgres.answer.as_mut().unwrap().begins = Some(crate::protocol::Lsn(u64::MAX));
     assert_ne!(decided(&torn, 1_200).rule, "promote");
-    // While WAL may still come in, or is not replayed, nothing is promoted.
+    // While WAL may still arrive, or is not replayed, nothing is promoted.
     let mut observed = elected();
     observed.postgres.answer.as_mut().unwrap().received_all = false;
     assert_ne!(decided(&observed, 1_200).rule, "promote");

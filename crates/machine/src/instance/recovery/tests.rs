@@ -11,18 +11,25 @@ const GB: u64 = 1_000_000_000;
 #[test]
 fn the_faster_way_is_taken() {
     let usual = Crashed {
-        redo: 3 * GB,
-        elapsed: 0,
-        candidates: Some(0),
+        redo: Bytes(3 * GB),
+        elapsed: Millis::ZERO,
+        candidates: Some(Bytes::ZERO),
         gave_way: false,
         writable: true,
     };
     let table = [
         (usual, true, "30 s"),
-        (Crashed { redo: GB / 2, ..usual }, false, "an election may take 5 s"),
         (
             Crashed {
-                redo: GB / 2 + REPLAYED,
+                redo: Bytes(GB / 2),
+                ..usual
+            },
+            false,
+            "an election may take 5 s",
+        ),
+        (
+            Crashed {
+                redo: Bytes(GB / 2 + REPLAYED),
                 ..usual
             },
             true,
@@ -30,7 +37,7 @@ fn the_faster_way_is_taken() {
         ),
         (
             Crashed {
-                elapsed: 24_999,
+                elapsed: Millis(24_999),
                 ..usual
             },
             true,
@@ -38,7 +45,7 @@ fn the_faster_way_is_taken() {
         ),
         (
             Crashed {
-                elapsed: 25_000,
+                elapsed: Millis(25_000),
                 ..usual
             },
             false,
@@ -46,7 +53,7 @@ fn the_faster_way_is_taken() {
         ),
         (
             Crashed {
-                candidates: Some(5 * GB / 2),
+                candidates: Some(Bytes(5 * GB / 2)),
                 ..usual
             },
             false,
@@ -54,7 +61,7 @@ fn the_faster_way_is_taken() {
         ),
         (
             Crashed {
-                candidates: Some(2 * GB),
+                candidates: Some(Bytes(2 * GB)),
                 ..usual
             },
             true,
@@ -66,7 +73,7 @@ fn the_faster_way_is_taken() {
                 ..usual
             },
             false,
-            "nobody else",
+            "no other member",
         ),
         (
             Crashed {
@@ -74,7 +81,7 @@ fn the_faster_way_is_taken() {
                 ..usual
             },
             false,
-            "gave way before",
+            "stepped down before",
         ),
         (
             Crashed {
@@ -84,7 +91,14 @@ fn the_faster_way_is_taken() {
             false,
             "cannot be written",
         ),
-        (Crashed { redo: 0, ..usual }, false, "0 MiB"),
+        (
+            Crashed {
+                redo: Bytes::ZERO,
+                ..usual
+            },
+            false,
+            "0 MiB",
+        ),
     ];
     for (crashed, gives_way, words) in table {
         let (gave, because) = match way(&crashed) {
@@ -97,28 +111,31 @@ fn the_faster_way_is_taken() {
 }
 
 proptest! {
-    /// Without somebody who may be elected nobody gives way; more to replay, or a shorter queue elsewhere, never keeps one
-    /// that would.
+    /// Without an electable member no holder steps down. More WAL to replay, or a shorter queue elsewhere, never keeps
+    /// one from it that would.
     #[test]
     fn nobody_gives_way_for_nothing(
         redo in 0..100 * GB, elapsed in 0_u64..200_000, queue in prop::option::of(0..10 * GB), gave_way: bool, writable: bool
     ) {
-        let crashed = Crashed { redo, elapsed, candidates: queue, gave_way, writable };
+        let crashed = Crashed {
+            redo: Bytes(redo), elapsed: Millis(elapsed), candidates: queue.map(Bytes), gave_way, writable
+        };
         if matches!(way(&crashed), Way::GiveWay(_)) {
             prop_assert!(queue.is_some() && !gave_way && writable);
-            prop_assert!(redo / REPLAYED > elapsed + ELECTION);
-            let worse = Crashed { redo: redo * 2, candidates: queue.map(|queue| queue / 2), ..crashed };
+            prop_assert!(redo / REPLAYED > elapsed + ELECTION.0);
+            let worse = Crashed { redo: Bytes(redo * 2), candidates: queue.map(|queue| Bytes(queue / 2)), ..crashed };
             prop_assert!(matches!(way(&worse), Way::GiveWay(_)));
         }
     }
 }
 
-/// `orders-0` held the lease, and its PostgreSQL has been killed at 5 s; `orders-1` followed, and one must have each commit.
+/// `orders-0` held the lease, and its PostgreSQL was killed at 5 s; `orders-1` followed, and one standby must have each
+/// commit.
 fn crashed(redo: u64) -> Observed {
     let mut observed = primary();
     let exit = Exit {
         at: BootTime(5_000),
-        ran: 90_000,
+        ran: Millis(90_000),
         asked: false,
     };
     observed.postgres = PostgresView {
@@ -145,7 +162,7 @@ fn decided(observed: &Observed, memo: &Memo, now: u64) -> Decision {
     decide(observed, memo, BootTime(now))
 }
 
-/// What is decided while the Lease is written, which tells that it does not serve.
+/// The decision while the Lease is being written, to record that the holder does not serve.
 fn renewing(observed: &Observed, memo: &Memo, now: u64) -> Decision {
     let mut observed = observed.clone();
     observed.tasks.lease.running = Some(Work::WriteLease);
@@ -166,7 +183,7 @@ fn only_a_holder_weighs_its_recovery() {
 }
 
 #[test]
-fn a_short_recovery_is_made_in_place_and_a_long_one_left_to_another_member() {
+fn a_short_recovery_runs_in_place_and_a_long_one_leads_to_a_step_down() {
     let short = renewing(&crashed(GB / 10), &settled(), 5_020);
     assert!(matches!(short.action, Action::StartPrimary { .. }), "{short:?}");
     assert!(short.because.contains("recovery replays 95 MiB"), "{}", short.because);
@@ -174,7 +191,7 @@ fn a_short_recovery_is_made_in_place_and_a_long_one_left_to_another_member() {
     assert_eq!((long.rule, long.memo.gives_way), ("give-way", Some(Epoch(1))));
     assert!(long.because.contains("2861 MiB"), "{}", long.because);
     let Action::WriteLease { content, purpose, .. } = long.action else {
-        panic!("nothing lives: it is released at once")
+        panic!("no process lives: it is released at once")
     };
     assert_eq!((purpose, content.holder), (Purpose::Release, None));
     assert_eq!(
@@ -185,15 +202,15 @@ fn a_short_recovery_is_made_in_place_and_a_long_one_left_to_another_member() {
 }
 
 #[test]
-fn what_outlived_the_postmaster_is_killed_before_the_lease_is_left() {
+fn processes_that_outlived_the_postmaster_are_killed_before_the_lease_is_released() {
     let mut observed = crashed(3 * GB);
     observed.postgres.strays = 1;
     assert_eq!(decided(&observed, &settled(), 5_020).action, Action::Stop(Stop::Kill));
 }
 
 #[test]
-fn a_recovery_under_way_is_left_when_members_are_heard_again() {
-    // A new container: what the others say is not known yet.
+fn a_running_recovery_ends_in_a_step_down_when_members_are_heard_again() {
+    // A new container: the others' reports have not arrived yet.
     let mut observed = crashed(3 * GB);
     let peers = std::mem::take(&mut observed.peers);
     let begun = renewing(&observed, &settled(), 5_020);
@@ -208,14 +225,14 @@ fn a_recovery_under_way_is_left_when_members_are_heard_again() {
     assert_ne!(decided(&observed, &begun.memo, 8_100).rule, "give-way");
 }
 
-/// The volume is not read while PostgreSQL runs: what it says of a recovery is over when the server has left recovery.
+/// The volume is not read while PostgreSQL runs. Its recovery no longer counts once the server has left it.
 #[test]
-fn a_server_that_has_recovered_is_not_left_for_what_it_had_to_replay() {
+fn a_server_that_has_recovered_does_not_step_down_for_what_it_had_to_replay() {
     let mut observed = crashed(3 * GB);
     observed.postgres.process = Process::Running { mode: Mode::Primary };
     assert_eq!(decided(&observed, &settled(), 5_900).rule, "give-way");
     observed.postgres.in_doubt = Some(Lsn(3 * GB));
-    // It does not answer for a moment, or since it is shutting down.
+    // It does not answer, for a moment or because it is shutting down.
     let silent = decided(&observed, &settled(), 5_900);
     assert_eq!((silent.rule == "give-way", silent.memo.gives_way), (false, None));
     observed.terminating = true;
@@ -224,7 +241,7 @@ fn a_server_that_has_recovered_is_not_left_for_what_it_had_to_replay() {
 }
 
 #[test]
-fn nobody_gives_way_who_need_not_or_to_whom_nobody_could_follow() {
+fn no_holder_steps_down_without_need_or_without_a_successor() {
     let spoil: [fn(&mut Observed); 12] = [
         |o| data(o).primary = false,
         |o| data(o).system_id = "another".to_owned(),
@@ -256,10 +273,10 @@ fn nobody_gives_way_who_need_not_or_to_whom_nobody_could_follow() {
     }
 }
 
-/// Two members never give way in turn: who was elected has a standby's data until it serves, and who took its lease back
-/// since nobody else did keeps it.
+/// Two members never step down in turn: an elected one has a standby's data until it serves, and one that took its
+/// lease back because no other member did keeps it.
 #[test]
-fn the_lease_does_not_go_to_and_fro() {
+fn the_lease_does_not_move_back_and_forth() {
     let mut elected = elected();
     data(&mut elected).written = Lsn(50 * GB);
     for running in [true, false] {
@@ -292,7 +309,7 @@ fn the_lease_does_not_go_to_and_fro() {
     };
     let decision = renewing(&again, &memo, 9_600);
     assert!(matches!(decision.action, Action::StartPrimary { .. }), "{decision:?}");
-    assert!(decision.because.contains("gave way before"), "{}", decision.because);
+    assert!(decision.because.contains("stepped down before"), "{}", decision.because);
     memo.gave_way = None;
     assert_eq!(decided(&again, &memo, 9_600).rule, "give-way");
 }

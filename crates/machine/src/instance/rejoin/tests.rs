@@ -15,7 +15,7 @@ fn missing_since(since: u64) -> MissingWal {
 }
 
 #[test]
-fn a_member_whose_wal_the_primary_has_removed_is_copied_anew_after_some_time() {
+fn a_member_whose_wal_the_primary_has_removed_is_copied_again_after_some_time() {
     let missing = |oldest: u64, sent: u64| {
         let mut observed = standby();
         observed.tasks.report.running = Some(Work::Report);
@@ -29,9 +29,9 @@ fn a_member_whose_wal_the_primary_has_removed_is_copied_anew_after_some_time() {
     assert_eq!(begun.action, Action::Wait);
     let enough = decide(&missing(own, 2_000), &settled(), BootTime(2_100));
     assert_eq!(enough.memo.misses_wal, None, "its next record is there");
-    let late = 2_100 + MISSES;
+    let late = 2_100 + MISSES.0;
     let again = decide(&missing(own, late - 50), &begun.memo, BootTime(late));
-    assert_eq!(again.memo.misses_wal, None, "it was a moment's view");
+    assert_eq!(again.memo.misses_wal, None, "that view was outdated");
     let unsure = decide(&missing(own + 1, 2_000), &begun.memo, BootTime(late));
     assert_eq!(unsure.memo.misses_wal, None, "the primary has not been heard for long");
     let mut replays = missing(own + 1, late - 50);
@@ -63,16 +63,16 @@ fn what_the_primary_has_removed_is_known_for_some_time() {
         (reply.oldest, reply.sent) = (Some(Lsn(0x180)), BootTime(sent));
         let context = Context::new(&observed, now);
         let removed = is_removed(&context, Lsn(0x100), BootTime(since));
-        assert_eq!(is_heard(&context), sent > context_at - FRESH);
+        assert_eq!(is_heard(&context), sent > context_at - FRESH.0);
         removed
     };
-    let early = context_at - FRESH;
+    let early = context_at - FRESH.0;
     assert_eq!((removed(early + 1, early), removed(early, 0)), (Some(true), None));
     assert_eq!(removed(context_at, context_at), None, "it was asked before");
 }
 
 #[test]
-fn what_is_missed_is_kept_as_long_as_nothing_else_is_known() {
+fn missed_wal_is_remembered_until_something_else_is_known() {
     let now = 60_000;
     let keeps = |confirmed: u64, observed: &Observed| {
         let memo = Memo {
@@ -85,20 +85,20 @@ fn what_is_missed_is_kept_as_long_as_nothing_else_is_known() {
         decide(observed, &memo, BootTime(now)).memo.misses_wal.is_some()
     };
     let unsaid = inconsistent(0x80, None, now);
-    assert!(keeps(now - FRESH + 1, &unsaid) && !keeps(now - FRESH, &unsaid));
+    assert!(keeps(now - FRESH.0 + 1, &unsaid) && !keeps(now - FRESH.0, &unsaid));
     let mut unknown = standby();
     let lease = record(&mut unknown);
     (lease.holder.as_mut().unwrap().timeline, lease.timeline) = (None, Some(Timeline(2)));
     let reply = unknown.reply.as_mut().unwrap();
     (reply.oldest, reply.sent) = (Some(Lsn(0x80)), BootTime(now - 50));
-    assert!(keeps(now - 50, &unknown), "whose word that is is not known");
+    assert!(keeps(now - 50, &unknown), "which primary said so is not known");
     let mut streamed = standby();
     streamed.postgres.answer = None;
     assert!(keeps(now - 50, &streamed), "it starts");
     let mut stopped = inconsistent(0x80, Some(0x90), now);
     stopped.postgres = super::super::fixtures::stopped();
     let begun = decide(&stopped, &settled(), BootTime(now)).memo.misses_wal;
-    assert_eq!(begun, None, "only one that runs misses something");
+    assert_eq!(begun, None, "only a running member begins to miss WAL");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_standby_that_has_received_more_misses_nothing() {
     let mut observed = standby();
     observed.tasks.report.running = Some(Work::Report);
     let reply = observed.reply.as_mut().unwrap();
-    // Its position was read before the stream began; what it lacked then is gone.
+    // Its position was read before the stream began; the WAL that it lacked then is gone.
     (reply.oldest, reply.sent) = (Some(Lsn(0x180)), BootTime(2_000));
     let begun = decide(&observed, &settled(), BootTime(2_100)).memo;
     assert_eq!(begun.misses_wal.unwrap().end, Lsn(0x100));
@@ -122,20 +122,20 @@ fn a_standby_that_has_received_more_misses_nothing() {
         begun.misses_wal,
         "it may have connected for a moment"
     );
-    let late = 2_100 + MISSES;
+    let late = 2_100 + MISSES.0;
     let well = streams(0x200, late);
     assert_eq!((well.memo.misses_wal, well.action), (None, Action::Wait));
 }
 
 #[test]
-fn wal_that_is_not_replayed_yet_is_there_all_the_same() {
+fn wal_that_is_not_replayed_yet_is_not_missing() {
     let now = 20_000;
     let action = |written: u64| {
         // Its last restart point is at 0x80; the primary's WAL begins at 0xC0.
         let mut observed = behind(0x80, false);
         let exit = Exit {
             at: BootTime(now - 500),
-            ran: 9_000,
+            ran: Millis(9_000),
             asked: true,
         };
         observed.postgres.process = Process::Stopped { exit: Some(exit) };
@@ -146,7 +146,7 @@ fn wal_that_is_not_replayed_yet_is_there_all_the_same() {
         volume.read = BootTime(now - 400);
         data(&mut observed).written = Lsn(written);
         let memo = Memo {
-            misses_wal: Some(missing_since(now - 2 * MISSES)),
+            misses_wal: Some(missing_since(now - 2 * MISSES.0)),
             ..settled()
         };
         decide(&observed, &memo, BootTime(now)).action
@@ -155,7 +155,7 @@ fn wal_that_is_not_replayed_yet_is_there_all_the_same() {
     assert!(!matches!(action(0xF0), Action::SetAside { .. }), "it has what follows");
 }
 
-/// A standby whose recovery has not come to consistent data: it answers nobody. Its WAL ends at `written`.
+/// A standby whose recovery has not reached consistency: it answers no questions. Its WAL ends at `written`.
 fn inconsistent(written: u64, oldest: Option<u64>, now: u64) -> Observed {
     let mut observed = standby();
     (observed.postgres.answer, observed.postgres.streamed) = (None, false);
@@ -163,7 +163,7 @@ fn inconsistent(written: u64, oldest: Option<u64>, now: u64) -> Observed {
     observed.tasks.ask.running = Some(Work::Ask);
     observed.lease.changed = BootTime(now);
     let database = data(&mut observed);
-    // What it must reach, and has not.
+    // The position that it must reach, and has not.
     (database.primary, database.checkpoint, database.written) = (false, Lsn(0x100), Lsn(written));
     record(&mut observed).rule = SyncRule::any(1, [third()]);
     let reply = observed.reply.as_mut().unwrap();
@@ -172,10 +172,10 @@ fn inconsistent(written: u64, oldest: Option<u64>, now: u64) -> Observed {
 }
 
 #[test]
-fn a_member_that_never_becomes_consistent_is_copied_anew_too() {
+fn a_member_that_never_becomes_consistent_is_copied_again_too() {
     let begun = decide(&inconsistent(0x80, Some(0x90), 2_100), &settled(), BootTime(2_100));
     assert_eq!(begun.memo.misses_wal.unwrap().since, BootTime(2_100));
-    let late = 2_100 + MISSES;
+    let late = 2_100 + MISSES.0;
     let decided = |observed: &Observed| decide(observed, &begun.memo, BootTime(late));
     let decision = decided(&inconsistent(0x80, Some(0x90), late));
     assert_eq!(
@@ -196,12 +196,12 @@ fn a_member_that_never_becomes_consistent_is_copied_anew_too() {
         decision.memo.misses_wal, None,
         "the volume was read before it received more"
     );
-    // Stopped, it is judged by the WAL that it has, not by what it would have to reach.
+    // Once stopped, it is judged by the WAL that it has, not by the position that it must reach.
     let mut at_rest = inconsistent(0x80, Some(0x90), late + 1_000);
     at_rest.postgres = stopped();
     let exit = Exit {
         at: BootTime(late + 500),
-        ran: 9_000,
+        ran: Millis(9_000),
         asked: true,
     };
     at_rest.postgres.process = Process::Stopped { exit: Some(exit) };
@@ -213,10 +213,10 @@ fn a_member_that_never_becomes_consistent_is_copied_anew_too() {
 }
 
 #[test]
-fn what_a_member_that_answers_nobody_misses_is_not_forgotten_because_it_is_seen_to_connect() {
+fn a_slot_that_is_briefly_in_use_does_not_end_the_count_of_an_unanswering_member() {
     // It connects again and again: its slot is in use in two answers of three, and once the holder is not known.
     let mut memo = settled();
-    for now in (2_100..2_100 + MISSES).step_by(500) {
+    for now in (2_100..2_100 + MISSES.0).step_by(500) {
         let oldest = (now % 1_500 == 600).then_some(0x90);
         let mut observed = inconsistent(0x80, oldest, now);
         if now == 5_100 {
@@ -227,7 +227,7 @@ fn what_a_member_that_answers_nobody_misses_is_not_forgotten_because_it_is_seen_
         memo = decision.memo;
         assert_eq!(memo.misses_wal.unwrap().since, BootTime(2_100), "at {now}");
     }
-    let late = BootTime(2_100 + MISSES);
+    let late = BootTime(2_100).plus(MISSES);
     assert_eq!(
         decide(&inconsistent(0x80, Some(0x90), late.0), &memo, late).rule,
         "stop-diverged"
@@ -240,10 +240,10 @@ fn what_a_member_that_answers_nobody_misses_is_not_forgotten_because_it_is_seen_
 }
 
 #[test]
-fn its_data_goes_only_if_the_primary_says_so_again() {
+fn its_data_is_moved_aside_only_if_the_primary_confirms_again() {
     let stopped_at = 50_000;
     let memo = Memo {
-        misses_wal: Some(missing_since(stopped_at - 2 * MISSES)),
+        misses_wal: Some(missing_since(stopped_at - 2 * MISSES.0)),
         ..settled()
     };
     let at_rest = |oldest: u64, sent: u64| {
@@ -252,7 +252,7 @@ fn its_data_goes_only_if_the_primary_says_so_again() {
         observed.postgres.process = Process::Stopped {
             exit: Some(Exit {
                 at: BootTime(stopped_at),
-                ran: 60_000,
+                ran: Millis(60_000),
                 asked: true,
             }),
         };
@@ -280,7 +280,7 @@ fn its_data_goes_only_if_the_primary_says_so_again() {
         assert_eq!(decision.action, Action::SetAside { keep: true });
     }
     let mut expired = at_rest(u64::MAX, now - 10);
-    expired.lease.changed = BootTime(now - Timing::DEFAULT.lease);
+    expired.lease.changed = BootTime(now).minus(Timing::DEFAULT.lease);
     assert!(!matches!(
         decide(&expired, &memo, BootTime(now)).action,
         Action::SetAside { .. }
@@ -289,9 +289,9 @@ fn its_data_goes_only_if_the_primary_says_so_again() {
     gone.tasks.report.running = Some(Work::Report);
     assert_eq!(rule(&gone, now), "rewind", "it waits for the answer");
     assert_eq!(
-        rule(&gone, stopped_at + FRESH),
+        rule(&gone, stopped_at + FRESH.0),
         "start-standby",
-        "nobody answers: it may be needed"
+        "no primary answers: it may be needed"
     );
     let mut fenced = at_rest(u64::MAX, now - 10);
     cluster(&mut fenced).fenced.insert("orders-0".to_owned());
@@ -303,7 +303,7 @@ fn its_data_goes_only_if_the_primary_says_so_again() {
 }
 
 #[test]
-fn another_primary_may_have_the_wal_that_one_had_not() {
+fn another_primary_may_have_the_missing_wal() {
     let mut observed = standby();
     observed.postgres = stopped();
     let memo = Memo {
@@ -352,7 +352,7 @@ fn data_within_the_primarys_history_follows_and_other_data_is_rewound() {
 fn wal_is_kept_before_a_rewind_if_it_may_have_commits_that_were_lost() {
     let quorum = || SyncRule::any(1, [third()]);
     let table = [
-        ("commits wait for nobody", SyncRule::default(), None, true),
+        ("commits wait for no standby", SyncRule::default(), None, true),
         ("an election has their commits", quorum(), None, false),
         ("a later one may have lost some", quorum(), Some(2), true),
         ("one before its own timeline did", quorum(), Some(1), false),
@@ -397,7 +397,7 @@ fn a_rewind_waits_for_some_time_until_the_primary_serves_if_that_is_not_for_this
     let since = Some((Epoch(1), BootTime(1_200)));
     assert_eq!((first.action, first.memo.closed), (Action::Wait, since));
     let later = |observed: &Observed, now: u64| decide(observed, &first.memo, BootTime(now));
-    let late = 1_200 + OPENS;
+    let late = 1_200 + OPENS.0;
     assert_ne!(later(&closed(late - 1), late - 1).rule, "rewind");
     assert_eq!(later(&closed(late), late).rule, "rewind", "it may be needed after all");
     let mut next = closed(late);
@@ -410,7 +410,7 @@ fn a_rewind_waits_for_some_time_until_the_primary_serves_if_that_is_not_for_this
         (reply.awaits, reply.sent) = (awaits, BootTime(sent));
         later(&observed, sent).rule
     };
-    let streams = 1_200 + STREAMS;
+    let streams = 1_200 + STREAMS.0;
     assert_ne!(told(true, streams - 1), "rewind", "others may begin to stream");
     assert_ne!(told(false, streams), "rewind", "another one receives");
     assert_eq!(told(true, streams), "rewind", "the primary waits for it");
@@ -434,7 +434,7 @@ fn nothing_is_done_with_data_that_was_not_read_since_postgresql_ended() {
         let mut observed = behind(end, true);
         let exit = Exit {
             at: BootTime(1_100),
-            ran: 9_000,
+            ran: Millis(9_000),
             asked: true,
         };
         observed.postgres.process = Process::Stopped { exit: Some(exit) };
@@ -444,7 +444,7 @@ fn nothing_is_done_with_data_that_was_not_read_since_postgresql_ended() {
     }
 }
 
-/// A standby that runs, and went another way.
+/// A running standby that has diverged.
 fn astray() -> Observed {
     let mut observed = behind(0x80, false);
     observed.postgres = standby().postgres;
@@ -456,17 +456,17 @@ fn astray() -> Observed {
 }
 
 #[test]
-fn a_running_standby_that_went_another_way_is_stopped() {
+fn a_running_standby_that_has_diverged_is_stopped() {
     assert_eq!(decided(&astray()).rule, "stop-diverged");
 }
 
 #[test]
-fn its_stop_ends_also_when_the_primary_is_lost_meanwhile() {
+fn its_stop_is_finished_even_if_the_primary_is_lost_meanwhile() {
     let mut observed = astray();
     record(&mut observed).rule = SyncRule::any(1, [third()]);
     let stops = decided(&observed);
     assert_eq!(stops.action, Action::Stop(Stop::Fast));
-    // It says nothing any more, and has promised already.
+    // It no longer answers, and has promised already.
     observed.postgres.answer = None;
     observed.tasks.ask.running = Some(Work::Ask);
     volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(9);
@@ -484,7 +484,7 @@ fn its_stop_ends_also_when_the_primary_is_lost_meanwhile() {
 }
 
 #[test]
-fn data_from_before_all_that_the_lease_remembers_is_copied_anew() {
+fn data_older_than_the_history_in_the_lease_is_copied_again() {
     let behind = |first: u32, end: u64, primary: bool| {
         let mut observed = behind(end, primary);
         let forks = u32::try_from(FORKS).unwrap();
@@ -500,21 +500,18 @@ fn data_from_before_all_that_the_lease_remembers_is_copied_anew() {
     let of = |first: u32, primary: bool| behind(first, 0x80, primary);
     assert_eq!(of(1, true).rule, "start-standby");
     let beyond = behind(1, (1 << 24) + 1, true).action;
-    assert!(
-        matches!(beyond, Action::Rewind { .. }),
-        "it went another way: {beyond:?}"
-    );
+    assert!(matches!(beyond, Action::Rewind { .. }), "it has diverged: {beyond:?}");
     let aside = of(2, true);
     assert_eq!(aside.action, Action::SetAside { keep: true });
     assert_eq!(
         of(2, false).action,
         aside.action,
-        "commits wait for nobody: it may be the only copy"
+        "commits wait for no standby: it may be the only copy"
     );
 }
 
 #[test]
-fn a_rewind_that_changes_nothing_is_made_again_later_and_not_for_ever() {
+fn a_rewind_that_changes_nothing_is_repeated_for_a_limited_time() {
     let at = |end: u64, now: u64| {
         let mut observed = behind(end, false);
         observed.tasks.volume.ended = BootTime(1_300);
@@ -524,25 +521,25 @@ fn a_rewind_that_changes_nothing_is_made_again_later_and_not_for_ever() {
     let first = decide(&at(0x101, 1_200), &settled(), BootTime(1_200));
     assert!(matches!(first.action, Action::Rewind { .. }));
     let again = |end: u64, now: u64| decide(&at(end, now), &first.memo, BootTime(now));
-    let early = again(0x101, 1_300 + AGAIN - 1);
+    let early = again(0x101, 1_300 + AGAIN.0 - 1);
     assert_eq!(
         (early.action, early.wake),
-        (Action::Wait, Some(BootTime(1_300 + AGAIN)))
+        (Action::Wait, Some(BootTime(1_300).plus(AGAIN)))
     );
     assert!(
         matches!(again(0x102, 1_310).action, Action::Rewind { .. }),
         "it is other data"
     );
-    let second = again(0x101, 1_300 + AGAIN);
+    let second = again(0x101, 1_300 + AGAIN.0);
     assert!(matches!(second.action, Action::Rewind { .. }));
     assert_eq!(second.memo.rewound, first.memo.rewound, "it counts from the first");
-    let late = 1_200 + UNCHANGED;
+    let late = 1_200 + UNCHANGED.0;
     assert!(matches!(again(0x101, late - 1).action, Action::Rewind { .. }));
     assert_eq!(again(0x101, late).action, Action::SetAside { keep: true });
 }
 
 #[test]
-fn what_cannot_be_rewound_is_moved_aside_and_kept_if_a_primary_wrote_it() {
+fn data_that_cannot_be_rewound_is_moved_aside_and_quarantined_if_a_primary_wrote_it() {
     let aside = |observed: &Observed| match decide(observed, &settled(), BootTime(6_000)).action {
         Action::SetAside { keep } => Some(keep),
         _ => None,
@@ -565,7 +562,7 @@ fn what_cannot_be_rewound_is_moved_aside_and_kept_if_a_primary_wrote_it() {
     assert_eq!(
         aside(&torn),
         Some(true),
-        "commits wait for nobody: it may be the only copy"
+        "commits wait for no standby: it may be the only copy"
     );
     record(&mut torn).rule = crate::quorum::SyncRule::any(1, [third()]);
     assert_eq!(aside(&torn), Some(false));

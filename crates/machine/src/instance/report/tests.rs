@@ -1,7 +1,7 @@
 use super::super::fixtures::*;
 use super::super::*;
 use super::*;
-use crate::protocol::{Epoch, Lsn, Position, Timeline};
+use crate::protocol::{Epoch, Lsn, MemberState, Position, Timeline};
 
 fn decided(observed: &Observed, now: u64) -> Decision {
     decide(observed, &settled(), BootTime(now))
@@ -35,7 +35,7 @@ fn news_are_reported_at_once_and_the_position_every_second() {
         assert_eq!(
             decided(&observed, 1_200).rule == "report",
             again,
-            "told in epoch {epoch}"
+            "reported in epoch {epoch}"
         );
     }
 }
@@ -59,7 +59,7 @@ fn reply(admitted: bool) -> ReportReply {
 }
 
 #[test]
-fn only_the_holder_answers_and_admits_who_has_a_slot() {
+fn only_the_holder_answers_and_it_admits_members_with_a_slot() {
     let mut observed = primary();
     let now = BootTime(1_200);
     assert_eq!(answer(&observed, &Memo::default(), now, &request(1)), Ok(reply(true)));
@@ -72,7 +72,7 @@ fn only_the_holder_answers_and_admits_who_has_a_slot() {
 }
 
 #[test]
-fn who_receives_wal_is_not_told_which_is_gone() {
+fn a_member_that_receives_wal_gets_no_oldest_wal_in_the_answer() {
     let mut observed = primary();
     observed.postgres.oldest = Some(crate::protocol::Lsn(0x80));
     let told = |observed: &Observed| answer(observed, &Memo::default(), BootTime(1_200), &request(1)).map(|a| a.oldest);
@@ -99,7 +99,7 @@ fn a_standby_stays_ready_while_the_primary_is_away() {
 }
 
 #[test]
-fn a_standby_whose_data_went_another_way_is_not_ready() {
+fn a_standby_whose_data_has_diverged_is_not_ready() {
     let now = BootTime(1_200);
     let ready = |own: u64| {
         let mut observed = left_behind(standby(), own, false);
@@ -139,7 +139,7 @@ fn a_rewind_that_failed_and_was_not_needed_any_more_is_no_fault() {
 }
 
 #[test]
-fn a_member_is_told_by_what_it_does() {
+fn the_reported_state_follows_from_what_the_member_does() {
     type Change = fn(&mut Observed);
     let cases: [(Observed, Change, MemberState); 9] = [
         (primary(), |_| {}, MemberState::Primary),
@@ -164,7 +164,7 @@ fn a_member_is_told_by_what_it_does() {
 }
 
 #[test]
-fn a_report_is_of_what_is_so_now() {
+fn a_report_describes_only_the_present() {
     let mut observed = standby();
     volume(&mut observed).promise.as_mut().unwrap().epoch = Epoch(3);
     observed.postgres.refused = Some(Refused {
@@ -184,7 +184,7 @@ fn a_report_is_of_what_is_so_now() {
     let report = told(&observed).report;
     assert_eq!((report.lowers_limits, report.settings_error), (true, None));
     let went = left_behind(standby(), 0x180, true);
-    let words = "the data went another way on timeline 1, the primary orders-1 is on 2: it is to be rewound";
+    let words = "the data diverged on timeline 1, the primary orders-1 is on 2: it must be rewound";
     assert_eq!(told(&went).report.fault.as_deref(), Some(words));
 }
 
@@ -192,7 +192,7 @@ fn a_report_is_of_what_is_so_now() {
 fn a_server_that_refuses_its_agent_is_a_fault() {
     let mut observed = standby();
     observed.postgres.answer = None;
-    let own = |observed: &Observed| own(&Context::new(observed, BootTime(1_200))).unwrap();
+    let own = |observed: &Observed| own::own(&Context::new(observed, BootTime(1_200))).unwrap();
     assert_eq!(own(&observed).fault, None);
     observed.postgres.refusal = Some("no".to_owned());
     let words = "PostgreSQL refuses its agent; correct spec.postgres.parameters: no";

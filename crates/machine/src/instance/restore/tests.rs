@@ -32,7 +32,7 @@ fn holder() -> Observed {
     observed
 }
 
-/// An empty Lease is in the place of the one that `observed` held, and one of the others has promised since.
+/// An empty Lease is in the place of the one that `observed` held, and one of the others has promised since then.
 fn lost(mut observed: Observed) -> Observed {
     let empty = empty_lease("new");
     observed.lease.see(Some((place(), Some(empty))), BootTime(LOST));
@@ -49,7 +49,7 @@ fn restored(observed: &Observed, memo: &Memo) -> Option<LeaseContent> {
 }
 
 #[test]
-fn the_holder_writes_all_that_stood_in_a_lost_lease_in_the_next_epoch() {
+fn the_holder_writes_the_content_of_a_lost_lease_in_the_next_epoch() {
     let before = holder().lease.record.is().unwrap().clone();
     let content = restored(&lost(holder()), &settled()).unwrap();
     assert_eq!((content.uid.as_str(), content.version.as_str()), ("new", "9"));
@@ -69,18 +69,18 @@ fn the_holder_writes_all_that_stood_in_a_lost_lease_in_the_next_epoch() {
 fn nothing_is_restored_that_is_not_proven() {
     type Change = fn(&mut Observed);
     let changes: [(&str, Change); 16] = [
-        ("nobody has promised", |o| o.failsafe.clear()),
+        ("no member has promised", |o| o.failsafe.clear()),
         ("before the loss was seen", |o| {
             promises(o, 1, other_holder().incarnation.member, 1, LOST - 1);
         }),
         ("in another epoch", |o| {
             promises(o, 1, other_holder().incarnation.member, 2, LOST)
         }),
-        ("somebody who is no name", |o| {
+        ("a member that is not in the rule", |o| {
             promises(o, 1, MemberId::new(1, "cccc", 9), 1, LOST);
         }),
         ("there is no object", |o| o.lease.lost.as_mut().unwrap().place = None),
-        ("it is somebody else's", |o| {
+        ("it belongs to another cluster", |o| {
             o.lease.lost.as_mut().unwrap().place.as_mut().unwrap().owner = None;
         }),
         ("it is known again", |o| {
@@ -124,8 +124,8 @@ fn each_rule_that_elections_may_have_counted_by_needs_its_promises() {
     let others = [other_holder().incarnation.member, third()];
     assert!(with(SyncRule::any(1, others.clone())));
     assert!(!with(SyncRule::any(2, others.clone())), "one of two");
-    assert!(!with(SyncRule::any(1, [third()])), "somebody else has promised");
-    assert!(!with(SyncRule::default()), "commits waited for nobody");
+    assert!(!with(SyncRule::any(1, [third()])), "another member has promised");
+    assert!(!with(SyncRule::default()), "commits waited for no standby");
     let unsettled = |rule: SyncRule, releases| {
         let mut observed = holder();
         observed.lease.unsettled = Some(Unsettled {
@@ -143,7 +143,7 @@ fn each_rule_that_elections_may_have_counted_by_needs_its_promises() {
 }
 
 #[test]
-fn the_holder_of_a_lost_lease_asks_at_once_and_serves_on_by_promises() {
+fn the_holder_of_a_lost_lease_asks_at_once_and_serves_by_promises() {
     let mut observed = holder();
     observed.lease.see(None, BootTime(LOST));
     let decision = decide(&observed, &settled(), BootTime(LOST));

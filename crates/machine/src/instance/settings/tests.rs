@@ -37,7 +37,7 @@ fn changed_settings_are_reloaded() {
 }
 
 #[test]
-fn a_server_that_refuses_its_agent_takes_up_other_settings_and_a_silent_one_none() {
+fn a_server_that_refuses_its_agent_is_reconfigured_and_a_silent_one_is_not() {
     for observed in [primary(), standby()] {
         let mut observed = observed;
         observed.tasks.lease.running = Some(Work::WriteLease);
@@ -51,13 +51,13 @@ fn a_server_that_refuses_its_agent_takes_up_other_settings_and_a_silent_one_none
             ("configure", "the settings have changed")
         );
         cluster(&mut observed).settings = SETTINGS.to_owned();
-        assert_ne!(decided(&observed).rule, "configure", "nothing is to be taken back");
+        assert_ne!(decided(&observed).rule, "configure", "no setting needs to be reverted");
     }
 }
 
-/// Its control file names the end of an earlier time.
+/// Its control file names an old end of its WAL.
 #[test]
-fn a_standby_that_refuses_its_agent_is_told_of_no_other_primary() {
+fn a_standby_that_refuses_its_agent_keeps_its_upstream() {
     let mut observed = left_behind(standby(), 0x80, false);
     let postgres = standby().postgres;
     observed.postgres = postgres;
@@ -78,7 +78,7 @@ fn a_standby_that_refuses_its_agent_is_told_of_no_other_primary() {
 }
 
 #[test]
-fn a_standby_that_goes_by_another_primary_than_was_written_is_configured_again() {
+fn a_standby_that_uses_another_upstream_than_was_written_is_configured_again() {
     let mut observed = standby();
     observed.postgres.answer.as_mut().unwrap().other_upstream = true;
     let expected = Action::Configure {
@@ -89,7 +89,7 @@ fn a_standby_that_goes_by_another_primary_than_was_written_is_configured_again()
     let spoil: [fn(&mut Observed); 3] = [
         |o| o.tasks.promise.running = Some(Work::Promise),
         |o| o.tasks.configure.running = Some(Work::Configure),
-        // It is to follow nobody: a name that is left does no harm.
+        // It should follow no primary: a remaining name does no harm.
         |o| {
             record(o).holder = None;
             o.postgres.configured.as_mut().unwrap().upstream = None;
@@ -117,7 +117,7 @@ fn limits_that_were_raised_for_the_primary_follow_it() {
             .unwrap()
             .report
     };
-    assert!(own(&observed).lowers_limits, "it is said that they wait");
+    assert!(own(&observed).lowers_limits, "it reports that they wait for a restart");
     observed.postgres.enforced.max_connections = 50;
     let decision = decided(&observed);
     assert_eq!(decision.rule, "configure");
@@ -128,7 +128,7 @@ fn limits_that_were_raised_for_the_primary_follow_it() {
 }
 
 #[test]
-fn a_server_that_stops_takes_up_no_settings() {
+fn a_server_that_stops_is_not_reconfigured() {
     let mut observed = standby();
     cluster(&mut observed).settings = "new".to_owned();
     let memo = Memo {
@@ -142,7 +142,7 @@ fn a_server_that_stops_takes_up_no_settings() {
 }
 
 #[test]
-fn nobody_restarts_who_could_not_start_again_or_whose_settings_are_being_written() {
+fn a_member_that_could_not_start_again_or_is_being_configured_does_not_restart() {
     assert_eq!(decided(&permitted()).rule, "restart");
     let spoil: [fn(&mut Observed); 2] = [
         |o| record(o).holder = None,
@@ -156,7 +156,7 @@ fn nobody_restarts_who_could_not_start_again_or_whose_settings_are_being_written
 }
 
 #[test]
-fn only_who_serves_makes_a_checkpoint_before_it_restarts() {
+fn only_a_serving_member_makes_a_checkpoint_before_it_restarts() {
     let now = BootTime(30_000);
     let permit = cluster(&mut permitted()).restart.clone();
     let restart = |mut observed: Observed| {
@@ -204,7 +204,7 @@ fn a_permit_restarts_once() {
         ..first.memo
     };
     assert_ne!(decide(&observed, &memo, BootTime(9_000)).rule, "restart");
-    // A restart that has brought what it was for may be repeated, should the same settings need another one.
+    // A restart that has done its work may be repeated if the same settings need another one.
     let mut done = observed.clone();
     done.postgres.answer.as_mut().unwrap().pending_restart = false;
     cluster(&mut done).restart = None;
@@ -213,7 +213,7 @@ fn a_permit_restarts_once() {
 }
 
 #[test]
-fn a_restart_is_over_when_a_server_that_stays_answers_and_needs_none() {
+fn a_restart_is_over_when_the_server_answers_and_needs_none() {
     let restarted = |change: fn(&mut Observed, &mut Memo)| {
         let mut observed = permitted();
         observed.postgres.answer.as_mut().unwrap().pending_restart = false;

@@ -3,6 +3,7 @@ use super::super::*;
 use super::{ROUTES, SUCCESSION};
 use crate::protocol::{Lsn, MemberState, Position, Timeline};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
 fn decided(observed: &Observed, now: u64) -> Decision {
     decide(observed, &settled(), BootTime(now))
@@ -18,7 +19,7 @@ fn a_primary_stops_fast_then_releases_with_its_position_then_ends() {
     observed.postgres.process = Process::Stopped {
         exit: Some(Exit {
             at: BootTime(1_300),
-            ran: 9_000,
+            ran: Millis(9_000),
             asked: true,
         }),
     };
@@ -53,7 +54,7 @@ fn a_primary_stops_fast_then_releases_with_its_position_then_ends() {
 }
 
 #[test]
-fn a_primary_serves_on_while_clients_cannot_be_led_elsewhere() {
+fn a_primary_serves_while_clients_cannot_be_led_elsewhere() {
     const ASKED: u64 = 2_000;
     let observed = |now: u64, checkpoint: Option<u64>| {
         let mut observed = primary();
@@ -73,11 +74,11 @@ fn a_primary_serves_on_while_clients_cannot_be_led_elsewhere() {
     };
     let at = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now));
     let stops = |observed: &Observed, now: u64| at(observed, now).action == Action::Stop(Stop::Fast);
-    let due = ASKED + super::SERVES_ON;
+    let due = ASKED + super::SERVES_ON.0;
     let early = at(&observed(ASKED, Some(ASKED)), ASKED);
     assert_eq!((early.action, early.wake), (Action::Wait, Some(BootTime(due))));
     assert!(!stops(&observed(due - 1, Some(due - 1)), due - 1) && stops(&observed(due, Some(due)), due));
-    // A checkpoint comes first, and is waited for, not without end.
+    // A checkpoint comes first, and is waited for with a time limit.
     let now = ASKED + 20_000;
     let fresh = Memo {
         terminating_since: None,
@@ -85,9 +86,9 @@ fn a_primary_serves_on_while_clients_cannot_be_led_elsewhere() {
     };
     let old = observed(now, Some(0));
     assert_eq!(decide(&old, &fresh, BootTime(now)).action, Action::Checkpoint);
-    let late = ASKED + super::CHECKPOINT;
+    let late = ASKED + super::CHECKPOINT.0;
     assert!(!stops(&observed(late - 1, None), late - 1) && stops(&observed(late, None), late));
-    // Nobody is disconnected later who would gain nothing by it, and a stop that has begun goes on.
+    // Clients are not disconnected later if they gain nothing by it, and a stop that has begun continues.
     let spoil: [fn(&mut Observed); 4] = [
         |o| o.peers.clear(),
         |o| cluster(o).stop = true,
@@ -110,7 +111,7 @@ fn a_primary_serves_on_while_clients_cannot_be_led_elsewhere() {
     assert_eq!(goes_on.because, "PostgreSQL is stopping");
 }
 
-/// A primary that stops at SIGTERM has released the lease at 2 s, to a successor or to nobody in particular.
+/// A primary that stops at SIGTERM and has released the lease at 2 s, to a successor or to no member in particular.
 fn released(heard: bool) -> (Observed, Memo) {
     let mut observed = primary();
     observed.terminating = true;
@@ -129,24 +130,31 @@ fn released(heard: bool) -> (Observed, Memo) {
 }
 
 #[test]
-fn who_has_handed_back_refuses_clients_until_they_are_led_to_the_successor() {
+fn an_agent_that_has_released_the_lease_stays_until_clients_are_led_to_the_successor() {
     let (mut observed, memo) = released(true);
     let action = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now)).action;
     let waits = decide(&observed, &memo, BootTime(2_020));
     assert_eq!(waits.action, Action::Wait);
-    assert_eq!((waits.wake, waits.dead_man), (Some(BootTime(2_000 + SUCCESSION)), None));
-    assert_eq!(action(&observed, 2_000 + SUCCESSION), Action::Exit, "nobody takes it");
+    assert_eq!(
+        (waits.wake, waits.dead_man),
+        (Some(BootTime(2_000).plus(SUCCESSION)), None)
+    );
+    assert_eq!(
+        action(&observed, 2_000 + SUCCESSION.0),
+        Action::Exit,
+        "no member takes it"
+    );
     hold_by(&mut observed, other_holder(), 2);
     observed.lease.holder_since = BootTime(2_100);
-    assert_eq!(action(&observed, 2_100 + ROUTES - 1), Action::Wait);
-    assert_eq!(action(&observed, 2_100 + ROUTES), Action::Exit);
-    // Another one after that, and another: it ends all the same.
+    assert_eq!(action(&observed, 2_100 + ROUTES.0 - 1), Action::Wait);
+    assert_eq!(action(&observed, 2_100 + ROUTES.0), Action::Exit);
+    // Other holders come after that: the agent ends nevertheless.
     observed.lease.holder_since = BootTime(9_000);
     assert_eq!(action(&observed, 9_000), Action::Exit);
 }
 
 #[test]
-fn nobody_waits_for_a_successor_that_there_is_not() {
+fn an_agent_does_not_wait_for_a_successor_that_does_not_exist() {
     let (observed, memo) = released(false);
     assert_eq!(decide(&observed, &memo, BootTime(2_020)).action, Action::Exit);
     let (mut unread, memo) = released(true);
@@ -161,7 +169,7 @@ fn nobody_waits_for_a_successor_that_there_is_not() {
     );
 }
 
-/// Whom a primary whose container ends leaves the lease to, as far as it is heard.
+/// The pod that a primary whose container ends leaves the lease to, as far as its report is heard.
 fn heir(change: impl FnOnce(&mut Observed)) -> Option<String> {
     let mut observed = primary();
     observed.terminating = true;
@@ -187,7 +195,7 @@ fn heir(change: impl FnOnce(&mut Observed)) -> Option<String> {
 }
 
 #[test]
-fn a_primary_that_ends_names_who_is_fit_best_to_take_over() {
+fn a_primary_that_ends_names_the_member_that_is_fit_best_to_take_over() {
     let (best, other) = (Some("orders-1".to_owned()), Some("orders-2".to_owned()));
     assert_eq!(heir(|_| ()), best);
     assert_eq!(heir(|o| cluster(o).primary = other.clone()), other);
@@ -195,11 +203,11 @@ fn a_primary_that_ends_names_who_is_fit_best_to_take_over() {
         observed.peers.get_mut("orders-1").unwrap()
     }
     let spoil: [fn(&mut Observed); 5] = [
-        |o| first(o).heard = BootTime(3_500 - super::super::election::FRESH),
+        |o| first(o).heard = BootTime(3_500).minus(super::super::election::FRESH),
         |o| first(o).report.state = MemberState::Cloning,
         |o| first(o).report.fault = Some("its disk is full".to_owned()),
         |o| {
-            // Both have more, and it has a quarter of a second's replay before it.
+            // Both have more WAL, and it has a quarter of a second's replay before it.
             for peer in o.peers.values_mut() {
                 let end = &mut peer.position.as_mut().unwrap().lsn;
                 end.0 += 32 << 20;
@@ -227,7 +235,7 @@ fn a_primary_that_ends_names_who_is_fit_best_to_take_over() {
     assert_eq!(wanted_lacks(16 << 20), best, "it could not cover what is left");
     assert_eq!(heir(|o| cluster(o).replicas = 1), None);
     assert_eq!(heir(|o| o.peers.clear()), None);
-    assert_eq!(heir(|o| cluster(o).stop = true), None, "all are to stop");
+    assert_eq!(heir(|o| cluster(o).stop = true), None, "all must stop");
     let fenced = |o: &mut Observed| {
         o.terminating = false;
         cluster(o).fenced.extend(["orders-0".to_owned()]);
@@ -259,7 +267,7 @@ fn no_lease_is_released_while_a_process_lives() {
 }
 
 #[test]
-fn a_stop_that_hangs_becomes_harder_while_the_lease_goes_on() {
+fn a_stop_that_hangs_is_escalated_while_the_lease_is_renewed() {
     let mut observed = primary();
     observed.terminating = true;
     observed.peers.clear();
@@ -273,7 +281,7 @@ fn a_stop_that_hangs_becomes_harder_while_the_lease_goes_on() {
 }
 
 #[test]
-fn a_planned_stop_has_its_time_though_others_could_take_over() {
+fn a_planned_stop_has_its_time_even_if_others_could_take_over() {
     let at = |now: u64| {
         let mut observed = primary();
         observed.terminating = true;
@@ -284,13 +292,13 @@ fn a_planned_stop_has_its_time_though_others_could_take_over() {
         observed
     };
     let mut memo = decided(&primary(), 1_100).memo;
-    for now in (1_200..1_200 + super::PATIENCE).step_by(900) {
+    for now in (1_200..1_200 + stopping::PATIENCE.0).step_by(900) {
         let decision = decide(&at(now), &memo, BootTime(now));
         let stops = matches!(decision.action, Action::Stop(_));
         assert_eq!((stops, decision.memo.gives_way), (now == 1_200, None), "at {now}");
         memo = decision.memo;
     }
-    let late = 1_200 + super::PATIENCE;
+    let late = 1_200 + stopping::PATIENCE.0;
     let decision = decide(&at(late), &memo, BootTime(late));
     assert_eq!(
         (decision.rule, decision.action),
@@ -313,7 +321,7 @@ fn without_an_api_server_the_agent_still_ends() {
 }
 
 #[test]
-fn a_standby_that_is_asked_to_end_waits_for_no_primary() {
+fn a_standby_whose_container_ends_does_not_wait_for_the_primary() {
     let mut observed = standby();
     observed.terminating = true;
     cluster(&mut observed).stop = true;
@@ -321,7 +329,7 @@ fn a_standby_that_is_asked_to_end_waits_for_no_primary() {
 }
 
 #[test]
-fn after_a_long_stop_there_is_time_to_hand_the_lease_back() {
+fn after_a_long_stop_there_is_time_to_release_the_lease() {
     let mut observed = primary();
     observed.terminating = true;
     observed.postgres = stopped();
@@ -332,7 +340,7 @@ fn after_a_long_stop_there_is_time_to_hand_the_lease_back() {
         ..settled()
     };
     let at = |now| decide(&observed, &memo, BootTime(now)).action;
-    let end = 20_000 + super::RELEASE_PATIENCE;
+    let end = 20_000 + super::RELEASE_PATIENCE.0;
     assert_eq!((at(end - 1), at(end)), (Action::Wait, Action::Exit));
 }
 

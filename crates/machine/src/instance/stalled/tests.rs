@@ -1,9 +1,10 @@
 use super::super::fixtures::*;
 use super::super::*;
 use super::*;
+use crate::protocol::Lsn;
 use proptest::prelude::*;
 
-/// A standby at `now` that follows `orders-1`, which it hears, and has no stream.
+/// A standby at `now` that follows `orders-1` and hears it, but has no stream.
 fn stalls(now: u64) -> Observed {
     let mut observed = streaming(now);
     let own = observed.postgres.answer.as_mut().unwrap();
@@ -19,7 +20,8 @@ fn streaming(now: u64) -> Observed {
     observed
 }
 
-/// What the rule did, and when, if `observe` is what is seen each second. (That a stop is made harder, whoever asked for it, is no deed.)
+/// The actions of the decision rule and their times, if each second `observe` is observed. (The escalation of a stop is
+/// not listed.)
 fn course(until: u64, mut observe: impl FnMut(u64) -> Observed) -> (Vec<(u64, Option<Work>)>, Memo) {
     let (mut memo, mut did, mut down) = (settled(), Vec::new(), false);
     for now in (2_000..until).step_by(1_000) {
@@ -40,7 +42,7 @@ fn course(until: u64, mut observe: impl FnMut(u64) -> Observed) -> (Vec<(u64, Op
 }
 
 #[test]
-fn it_is_configured_again_ever_less_often_and_started_again_once() {
+fn it_is_configured_again_with_growing_back_off_and_restarted_once() {
     let (did, memo) = course(700_000, stalls);
     let configure = Some(Work::Configure);
     let expected = [
@@ -69,13 +71,13 @@ fn it_is_configured_again_ever_less_often_and_started_again_once() {
     assert!(words.contains("it was configured again"), "{words}");
     let begins = decide(&stalls(2_000), &settled(), BootTime(2_000));
     assert_eq!(fault(&begins.memo), None, "nothing was tried");
-    assert!(begins.wake.is_some_and(|wake| wake <= BootTime(2_000 + PATIENCE)));
+    assert!(begins.wake.is_some_and(|wake| wake <= BootTime(2_000).plus(PATIENCE)));
     let again = decide(&streaming(700_500), &memo, BootTime(700_500));
     assert_eq!(again.memo.stalled, None, "it streams");
 }
 
 #[test]
-fn what_is_configured_is_whom_it_follows() {
+fn it_is_configured_with_its_upstream() {
     let begun = decide(&stalls(2_000), &settled(), BootTime(2_000)).memo;
     let mut observed = stalls(22_000);
     observed.postgres.receiver = Some("starting".to_owned());
@@ -104,7 +106,7 @@ fn what_is_configured_is_whom_it_follows() {
 }
 
 #[test]
-fn a_receiver_that_stands_still_does_not_stream() {
+fn a_hung_wal_receiver_does_not_stream() {
     let hung = |now: u64| {
         let mut observed = stalls(now);
         let answer = observed.postgres.answer.as_mut().unwrap();
@@ -115,7 +117,7 @@ fn a_receiver_that_stands_still_does_not_stream() {
 }
 
 #[test]
-fn a_stop_that_takes_too_long_is_made_harder() {
+fn a_stop_that_takes_too_long_is_escalated() {
     let mut memo = decide(&stalls(2_000), &settled(), BootTime(2_000)).memo;
     memo.stalled.as_mut().unwrap().tries = CONFIGURED;
     let stopping = Some(Stopping {
@@ -127,7 +129,11 @@ fn a_stop_that_takes_too_long_is_made_harder() {
         ..memo.clone()
     };
     let others = decide(&stalls(90_000), &others, BootTime(90_000));
-    assert_eq!(others.action, Action::Wait, "who asked for that stop makes it harder");
+    assert_eq!(
+        others.action,
+        Action::Wait,
+        "the decision rule that began that stop escalates it"
+    );
     let stop = decide(&stalls(90_000), &memo, BootTime(90_000));
     assert_eq!((stop.rule, stop.action), ("follow-again", Action::Stop(Stop::Fast)));
     let early = decide(&stalls(100_000), &stop.memo, BootTime(100_000));
@@ -136,7 +142,7 @@ fn a_stop_that_takes_too_long_is_made_harder() {
     assert_eq!(late.action, Action::Stop(Stop::Immediate));
 }
 
-/// Why a standby does not stream, and need not.
+/// Reasons for which a standby does not stream and need not.
 const HINDRANCES: &[fn(&mut Observed)] = &[
     |o| o.postgres.answer.as_mut().unwrap().waits_for_wal = false,
     |o| o.postgres.answer = None,
@@ -159,7 +165,7 @@ const HINDRANCES: &[fn(&mut Observed)] = &[
 ];
 
 #[test]
-fn who_need_not_stream_is_left_alone() {
+fn a_standby_that_need_not_stream_is_left_alone() {
     for (index, hinders) in HINDRANCES.iter().enumerate() {
         let hindered = |now: u64| {
             let mut observed = stalls(now);
@@ -177,19 +183,19 @@ fn who_need_not_stream_is_left_alone() {
 }
 
 proptest! {
-    /// A standby that streamed, or had a reason not to, within the time that PostgreSQL has for itself is never disturbed; nor is one
-    /// started again more than once before it streams.
+    /// A standby that streamed, or had a reason not to, within PostgreSQL's own time is never disturbed. None is
+    /// restarted more than once before it streams.
     #[test]
     fn only_a_lasting_stall_is_acted_upon(seen in prop::collection::vec((0..60_u64, 0..2 * HINDRANCES.len()), 1..40)) {
-        let (mut until, mut phases) = (PATIENCE, vec![(PATIENCE, 0)]);
+        let (mut until, mut phases) = (PATIENCE.0, vec![(PATIENCE.0, 0)]);
         for (seconds, what) in seen {
             until += seconds * 1_000;
             phases.push((until, what));
         }
         let is = |now: u64| phases.iter().find(|(until, _)| now < *until).map_or(0, |(_, what)| *what);
-        // 0: it streams; 1 to n: it is hindered; else it stalls.
-        let well = |now: u64| (0..PATIENCE).step_by(1_000).any(|ago| {
-            // Replay that is over has kept it from nothing but to be disturbed.
+        // 0: it streams; 1 to n: it has a reason not to; otherwise it stalls.
+        let well = |now: u64| (0..PATIENCE.0).step_by(1_000).any(|ago| {
+            // A replay that is over only explains why it was not disturbed before.
             let what = is(now.saturating_sub(ago));
             what != 1 && what <= HINDRANCES.len()
         });

@@ -2,6 +2,7 @@ use super::super::fixtures::*;
 use super::super::*;
 use crate::protocol::{Epoch, Lsn, Position, Release, Timeline};
 use crate::timing::BootTime;
+use crate::units::Millis;
 
 fn decided(observed: &Observed) -> Decision {
     decide(observed, &Memo::default(), BootTime(1_200))
@@ -21,7 +22,7 @@ fn an_admitted_member_with_a_certificate_clones() {
 }
 
 #[test]
-fn nothing_is_cloned_over_data_or_from_nobody() {
+fn nothing_is_cloned_over_data_or_without_a_primary() {
     let spoil: [fn(&mut Observed); 12] = [
         |o| o.tasks.start.running = Some(Work::StartStandby),
         |o| volume(o).data = Data::Unknown,
@@ -57,7 +58,7 @@ fn data_of_this_cluster_follows_the_holder() {
     };
     assert_eq!(decided(&observed).action, expected);
     record(&mut observed).holder.as_mut().unwrap().timeline = Some(Timeline(0));
-    assert_ne!(decided(&observed).rule, "start-standby", "it went another way");
+    assert_ne!(decided(&observed).rule, "start-standby", "it has diverged");
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn the_last_holder_waits_for_its_lease_instead_of_following() {
 }
 
 #[test]
-fn who_has_released_the_lease_waits_for_the_others_and_does_not_start() {
+fn a_member_that_has_released_the_lease_waits_for_the_others_and_does_not_start() {
     let mut observed = restarted();
     let member = volume(&mut observed).member.as_ref().unwrap().id.clone();
     data(&mut observed).primary = false;
@@ -95,13 +96,14 @@ fn who_has_released_the_lease_waits_for_the_others_and_does_not_start() {
     assert_eq!(decided(&observed).rule, "start-standby");
 }
 
-/// A former primary under `ANY 1`, up to 0x180 of timeline 1. The holder is on timeline 2, which began at 0x100; it was heard last at 1 s.
+/// A former primary under `ANY 1`, up to 0x180 of timeline 1. The holder is on timeline 2, which began at 0x100, and
+/// was last heard at 1 s.
 fn former_primary() -> Observed {
     left_behind(voter(), 0x180, true)
 }
 
-/// [`SILENT`], and a lease later.
-const GONE: u64 = SILENT + crate::timing::Timing::DEFAULT.lease;
+/// A lease's duration after [`SILENT`].
+const GONE: u64 = SILENT + crate::timing::Timing::DEFAULT.lease.0;
 
 fn suspects() -> Memo {
     Memo {
@@ -110,7 +112,8 @@ fn suspects() -> Memo {
     }
 }
 
-/// Started as a standby its control file says so no more: it is noted before, until its data is part of the primary's history.
+/// After a start as a standby the control file no longer shows it. So it is noted before, until the data is part of the
+/// primary's history.
 #[test]
 fn that_the_data_was_a_primarys_is_noted_until_it_follows() {
     let noted = |primary: bool, was_primary: bool, end: u64, now: u64| {
@@ -138,7 +141,7 @@ fn that_the_data_was_a_primarys_is_noted_until_it_follows() {
 }
 
 #[test]
-fn a_former_primary_says_where_its_wal_ends_when_there_is_nobody_to_rewind_it_to() {
+fn a_former_primary_reports_its_wal_end_when_no_primary_exists_to_rewind_it_to() {
     let observed = former_primary();
     assert_eq!(decided(&observed).rule, "rewind");
     let early = decide(&observed, &suspects(), BootTime(GONE - 1));
@@ -153,7 +156,11 @@ fn a_former_primary_says_where_its_wal_ends_when_there_is_nobody_to_rewind_it_to
     assert_eq!(gone(&observed), start);
     let mut vacant = observed.clone();
     record(&mut vacant).holder = None;
-    assert_eq!(gone(&vacant), start, "the lease was released, and nobody can take it");
+    assert_eq!(
+        gone(&vacant),
+        start,
+        "the lease was released, and no member can take it"
+    );
     let mut unknown = observed.clone();
     record(&mut unknown).holder.as_mut().unwrap().timeline = None;
     assert_eq!(gone(&unknown), start, "the holder was lost before its promotion");
@@ -166,7 +173,7 @@ fn a_former_primary_says_where_its_wal_ends_when_there_is_nobody_to_rewind_it_to
 }
 
 #[test]
-fn where_commits_wait_for_nobody_a_former_primary_replaces_the_holder_only_on_the_users_word() {
+fn if_commits_wait_for_no_standby_a_former_primary_replaces_the_holder_only_by_the_users_order() {
     let mut observed = former_primary();
     record(&mut observed).rule = crate::quorum::SyncRule::default();
     let late = BootTime(90_000);
@@ -177,7 +184,7 @@ fn where_commits_wait_for_nobody_a_former_primary_replaces_the_holder_only_on_th
 }
 
 #[test]
-fn a_standby_whose_new_timeline_was_torn_off_is_started_again_to_be_counted() {
+fn a_standby_with_a_truncated_segment_of_a_new_timeline_is_restarted_to_be_counted() {
     let mut observed = silenced();
     observed.postgres.answer.as_mut().unwrap().begins = Some(Lsn(u64::MAX));
     observed.tasks.ask.running = Some(Work::Ask);
@@ -229,7 +236,11 @@ fn a_former_primary_is_counted_and_elected_by_its_position() {
     third_answers(&mut newer, 2, Some(0x100));
     let third = newer.promises.get_mut("orders-2").unwrap();
     third.reply.position.as_mut().unwrap().timeline = Timeline(2);
-    assert_eq!(decided(&newer).rule, "wait", "who has WAL of the lost primary has more");
+    assert_eq!(
+        decided(&newer).rule,
+        "wait",
+        "a member with WAL of the lost primary has more"
+    );
     third_answers(&mut observed, 2, Some(0x180));
     match decided(&observed).action {
         Action::WriteLease { content, .. } => assert_eq!(content.timeline, Some(Timeline(3))),
@@ -260,14 +271,14 @@ fn a_standby_that_is_not_consistent_is_started_again_to_follow_another_primary()
         observed.contact.heard = Some(now);
         super::super::decide(&observed, memo, now)
     };
-    let at = BootTime(1_000 + super::MUTE);
+    let at = BootTime(1_000).plus(super::MUTE);
     let early = decide(&observed, &Memo::default(), BootTime(at.0 - 1));
     assert_eq!((early.action, early.wake), (Action::Wait, Some(at)));
     let stop = decide(&observed, &Memo::default(), at);
     assert_eq!((stop.rule, stop.action), ("stop-stranded", Action::Stop(Stop::Fast)));
-    let waits = decide(&observed, &stop.memo, at.plus(100));
+    let waits = decide(&observed, &stop.memo, at.plus(Millis(100)));
     assert_eq!(waits.action, Action::Wait);
-    let hangs = decide(&observed, &stop.memo, at.plus(20_000));
+    let hangs = decide(&observed, &stop.memo, at.plus(Millis(20_000)));
     assert_eq!(hangs.action, Action::Stop(Stop::Immediate));
     let mut ended = observed.clone();
     ended.postgres = stopped();
@@ -280,8 +291,8 @@ fn a_standby_that_is_not_consistent_is_started_again_to_follow_another_primary()
         settings: SETTINGS.to_owned(),
         was_primary: false,
     };
-    assert_eq!(decide(&ended, &stop.memo, at.plus(200)).action, expected);
-    // It follows that one in an epoch of before; a promise since takes the credential away.
+    assert_eq!(decide(&ended, &stop.memo, at.plus(Millis(200))).action, expected);
+    // It follows that primary in an earlier epoch; a promise since then has revoked the credential.
     let of_before = Upstream {
         epoch: Epoch(1),
         ..upstream.clone()
@@ -293,17 +304,17 @@ fn a_standby_that_is_not_consistent_is_started_again_to_follow_another_primary()
         promoting: None,
     });
     assert_eq!(decide(&observed, &Memo::default(), at).rule, "stop-stranded");
-    // Now it follows that one, and is left alone however long it takes.
+    // Now it follows that primary, and is left alone however long it takes.
     observed.postgres.configured.as_mut().unwrap().upstream = Some(upstream);
     assert_eq!(
-        decide(&observed, &Memo::default(), at.plus(90_000)).action,
+        decide(&observed, &Memo::default(), at.plus(Millis(90_000))).action,
         Action::Wait
     );
     observed.postgres.configured.as_mut().unwrap().upstream = None;
     assert_eq!(
         decide(&observed, &Memo::default(), at).rule,
         "stop-stranded",
-        "it follows nobody"
+        "it follows no primary"
     );
 }
 
@@ -329,7 +340,7 @@ fn only_a_standby_that_waits_for_a_former_primary_is_started_again() {
     for (index, spoil) in spoil.iter().enumerate() {
         let mut observed = stranded();
         spoil(&mut observed);
-        let decision = decide(&observed, &Memo::default(), BootTime(1_000 + super::MUTE));
+        let decision = decide(&observed, &Memo::default(), BootTime(1_000).plus(super::MUTE));
         assert!(!matches!(decision.action, Action::Stop(_)), "{index}: {decision:?}");
     }
 }

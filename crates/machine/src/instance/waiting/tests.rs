@@ -17,7 +17,7 @@ fn every_wait_says_what_it_is_for() {
         (
             primary,
             |o| (o.postgres.open, o.tasks.lease.running) = (false, Some(Work::WriteLease)),
-            "PostgreSQL can write, and opens once the synchronous members hold what is in doubt",
+            "PostgreSQL can write, and opens once the synchronous members have all WAL that is in doubt",
         ),
         (
             primary,
@@ -34,7 +34,7 @@ fn every_wait_says_what_it_is_for() {
                 o.postgres.answer.as_mut().unwrap().streaming = false;
                 o.tasks.report.running = Some(Work::Report);
             },
-            "is to stream from orders-1",
+            "PostgreSQL must start to stream from orders-1",
         ),
         (
             starting,
@@ -46,7 +46,7 @@ fn every_wait_says_what_it_is_for() {
             |o| o.tasks.start.failures = 1,
             "PostgreSQL is about to be started as standby",
         ),
-        (made_first, |o| cluster(o).grant = None, "nobody holds the lease"),
+        (made_first, |o| cluster(o).grant = None, "the lease has no holder"),
         (
             cloning,
             |o| o.tasks.volume.running = Some(Work::Clone),
@@ -73,7 +73,7 @@ fn every_wait_says_what_it_is_for() {
         (
             cloning,
             |o| record(o).holder.as_mut().unwrap().timeline = None,
-            "orders-1 is to serve, to be copied",
+            "orders-1 must serve before it can be copied",
         ),
         (
             blank,
@@ -83,12 +83,12 @@ fn every_wait_says_what_it_is_for() {
         (
             granted,
             |o| cluster(o).grant = None,
-            "nobody holds the lease, and the bootstrap is not granted to this volume",
+            "the lease has no holder, and the bootstrap is not granted to this volume",
         ),
         (
             granted,
             |o| o.tasks.volume.failures = 1,
-            "the first database is to be made here",
+            "the first database will be made here",
         ),
         (
             granted,

@@ -1,7 +1,7 @@
-use api::operation::{ClusterReference, ClusteredDatabaseOperationSpec, OperationStatus};
+use api::operation::{Actions, ClusterReference, ClusteredDatabaseOperationSpec, OperationStatus};
 
 use super::*;
-use crate::cluster::testing::Scene;
+use crate::cluster::model::Scene;
 use crate::cluster::{Action, Cluster, Known, Target};
 use crate::operation::{self, Operation};
 
@@ -138,7 +138,7 @@ fn what_failed_is_not_tried_again_before_its_time_also_where_no_rule_says_so() {
         cluster_ref: ClusterReference {
             name: "demo".to_owned(),
         },
-        switchover: None,
+        actions: Actions::default(),
         cancel: false,
     };
     let mut follows = |now: DateTime<Utc>| {

@@ -1,3 +1,4 @@
+use api::{ClusteredDatabase, ClusteredDatabaseStatus};
 use serde_json::json;
 
 use super::*;
@@ -94,7 +95,7 @@ fn no_probe_over_the_network_ends_the_container() {
 #[test]
 fn the_users_password_secret_is_mounted_and_only_the_password_of_it() {
     let db = database(json!({
-        "storage": {"size": "1Gi"}, "bootstrap": {"initdb": {"passwordSecret": "mine"}},
+        "storage": {"data": {"size": "1Gi"}}, "bootstrap": {"initdb": {"passwordSecretRef": {"name": "mine"}}},
     }));
     let config = Config::default();
     let spec = pod_template(&Subject::new(&db, &config).unwrap()).spec.unwrap();
@@ -112,10 +113,63 @@ fn the_users_password_secret_is_mounted_and_only_the_password_of_it() {
 }
 
 #[test]
+fn pods_see_the_stores_credentials_and_nothing_else_of_the_secret() {
+    let config = Config::default();
+    let spec = |store: serde_json::Value| {
+        let s3 = json!({"storage": {"data": {"size": "1Gi"}}, "backup": {"store": {"s3": store}}});
+        pod_template(&Subject::new(&database(s3), &config).unwrap())
+            .spec
+            .unwrap()
+    };
+    let is_set = |spec: &PodSpec| {
+        let variables = spec.containers[0].env.iter().flatten();
+        variables.into_iter().any(|variable| variable.name == ENV_ARCHIVES)
+    };
+    let with = spec(json!({
+        "bucket": "wal", "credentialsSecretRef": {"name": "store"}, "caSecretRef": {"name": "authority", "key": "ca.pem"},
+    }));
+    assert!(is_set(&with));
+    let volume = with
+        .volumes
+        .unwrap()
+        .into_iter()
+        .find(|volume| volume.name == STORE_VOLUME);
+    let sources = volume.unwrap().projected.unwrap().sources.unwrap();
+    let seen = sources.into_iter().map(|source| {
+        let secret = source.secret.unwrap();
+        let items = secret.items.unwrap().into_iter().map(|item| (item.key, item.path));
+        // Without it the database would wait for its backup.
+        assert_eq!(secret.optional, Some(true));
+        (secret.name, items.collect::<Vec<_>>())
+    });
+    let seen: Vec<_> = seen.collect();
+    let same = |name: &str| (name.to_owned(), name.to_owned());
+    assert_eq!(seen[0], ("store".to_owned(), S3_CREDENTIALS.map(same).to_vec()));
+    assert_eq!(
+        seen[1],
+        ("authority".to_owned(), vec![("ca.pem".to_owned(), "ca.crt".to_owned())])
+    );
+
+    let from =
+        json!({"cluster": "db-1a2b3c4d", "store": {"s3": {"bucket": "wal", "credentialsSecretRef": {"name": "old"}}}});
+    let recovered = json!({"storage": {"data": {"size": "1Gi"}}, "bootstrap": {"recovery": {"from": from}}});
+    let recovered = pod_template(&Subject::new(&database(recovered), &config).unwrap());
+    let mounts = recovered.spec.unwrap().containers[0].volume_mounts.clone().unwrap();
+    let mounted = mounts.iter().filter(|mount| mount.name.ends_with("store"));
+    let mounted: Vec<_> = mounted.map(|mount| mount.mount_path.as_str()).collect();
+    assert_eq!(mounted, [RECOVERY_STORE_PATH], "of the source alone");
+
+    let alone = spec(json!({"bucket": "wal"}));
+    assert!(is_set(&alone) && alone.volumes.unwrap().iter().all(|volume| volume.name != STORE_VOLUME));
+    let plain = pod_template(&Subject::new(&smallest(), &config).unwrap()).spec.unwrap();
+    assert!(!is_set(&plain));
+}
+
+#[test]
 fn users_labels_cannot_displace_ours() {
     let db = database(json!({
-        "storage": {"size": "1Gi"},
-        "podMetadata": {"labels": {"team": "a", "clustereddatabase.io/role": "primary"}, "annotations": {"x": "y"}},
+        "storage": {"data": {"size": "1Gi"}},
+        "pods": {"metadata": {"labels": {"team": "a", "clustereddatabase.io/role": "primary"}, "annotations": {"x": "y"}}},
     }));
     let config = Config::default();
     let metadata = pod_template(&Subject::new(&db, &config).unwrap()).metadata.unwrap();
@@ -127,9 +181,9 @@ fn users_labels_cannot_displace_ours() {
 #[test]
 fn the_revision_changes_with_what_needs_a_new_pod_and_with_nothing_else() {
     let config = Config::default();
-    let first = revision_for(json!({"storage": {"size": "1Gi"}}), &config);
+    let first = revision_for(json!({"storage": {"data": {"size": "1Gi"}}}), &config);
     let same = revision_for(
-        json!({"storage": {"size": "2Gi"}, "replicas": 5, "postgres": {"parameters": {"work_mem": "8MB"}}}),
+        json!({"storage": {"data": {"size": "2Gi"}}, "replicas": 5, "postgres": {"parameters": {"work_mem": "8MB"}}}),
         &config,
     );
     assert_eq!(first, same);
@@ -139,16 +193,36 @@ fn the_revision_changes_with_what_needs_a_new_pod_and_with_nothing_else() {
     };
     assert_eq!(
         first,
-        revision_for(json!({"storage": {"size": "1Gi"}}), &newer),
+        revision_for(json!({"storage": {"data": {"size": "1Gi"}}}), &newer),
         "an operator upgrade restarts nobody"
     );
     for changed in [
-        json!({"storage": {"size": "1Gi"}, "postgres": {"image": "other:17"}}),
-        json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"cpu": "1"}}}),
-        json!({"storage": {"size": "1Gi"}, "scheduling": {"nodeSelector": {"disk": "ssd"}}}),
-        json!({"storage": {"size": "1Gi"}, "podMetadata": {"labels": {"a": "b"}}}),
+        json!({"storage": {"data": {"size": "1Gi"}}, "postgres": {"image": "other:17"}}),
+        json!({"storage": {"data": {"size": "1Gi"}}, "resources": {"limits": {"cpu": "1"}}}),
+        json!({"storage": {"data": {"size": "1Gi"}}, "scheduling": {"nodeSelector": {"disk": "ssd"}}}),
+        json!({"storage": {"data": {"size": "1Gi"}}, "pods": {"metadata": {"labels": {"a": "b"}}}}),
     ] {
         assert_ne!(first, revision_for(changed, &config));
+    }
+}
+
+#[test]
+fn a_template_names_a_restart_only_where_one_was_asked_for_and_is_another_one_then() {
+    let config = Config::default();
+    let mut db = smallest();
+    let template = |db: &ClusteredDatabase| {
+        let template = pod_template(&Subject::new(db, &config).unwrap());
+        template.metadata.unwrap().annotations.unwrap()
+    };
+    let before = template(&db);
+    assert!(!before.contains_key(ANNOTATION_RESTARTED_BY));
+    db.status = Some(ClusteredDatabaseStatus::default());
+    assert_eq!(template(&db), before);
+    db.status.as_mut().unwrap().memo.restarted_by = Some("uid".to_owned());
+    let after = template(&db);
+    assert_eq!(after[ANNOTATION_RESTARTED_BY], "uid");
+    for revision in [ANNOTATION_REVISION, ANNOTATION_BASE_REVISION] {
+        assert_ne!(after[revision], before[revision]);
     }
 }
 
@@ -160,17 +234,17 @@ fn the_base_revision_changes_with_what_a_running_pod_cannot_be_given() {
         let template = pod_template(&Subject::new(&db, &config).unwrap());
         template.metadata.unwrap().annotations.unwrap()[ANNOTATION_BASE_REVISION].clone()
     };
-    let first = base(json!({"storage": {"size": "1Gi"}}));
+    let first = base(json!({"storage": {"data": {"size": "1Gi"}}}));
     for same in [
-        json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"cpu": "1", "memory": "2Gi"}}}),
-        json!({"storage": {"size": "1Gi"}, "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}),
+        json!({"storage": {"data": {"size": "1Gi"}}, "resources": {"limits": {"cpu": "1", "memory": "2Gi"}}}),
+        json!({"storage": {"data": {"size": "1Gi"}}, "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}}),
     ] {
         assert_eq!(first, base(same));
     }
     for changed in [
-        json!({"storage": {"size": "1Gi"}, "postgres": {"image": "other:17"}}),
-        json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"ephemeral-storage": "1Gi"}}}),
-        json!({"storage": {"size": "1Gi"}, "podMetadata": {"labels": {"a": "b"}}}),
+        json!({"storage": {"data": {"size": "1Gi"}}, "postgres": {"image": "other:17"}}),
+        json!({"storage": {"data": {"size": "1Gi"}}, "resources": {"limits": {"ephemeral-storage": "1Gi"}}}),
+        json!({"storage": {"data": {"size": "1Gi"}}, "pods": {"metadata": {"labels": {"a": "b"}}}}),
     ] {
         assert_ne!(first, base(changed));
     }
@@ -178,7 +252,7 @@ fn the_base_revision_changes_with_what_a_running_pod_cannot_be_given() {
 
 #[test]
 fn shared_memory_is_bounded_by_the_memory_limit() {
-    let db = database(json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"memory": "512Mi"}}}));
+    let db = database(json!({"storage": {"data": {"size": "1Gi"}}, "resources": {"limits": {"memory": "512Mi"}}}));
     let config = Config::default();
     let source = shared_memory(&Subject::new(&db, &config).unwrap());
     assert_eq!(source.size_limit, Some(Quantity("512Mi".to_owned())));

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use clap::Parser;
 use kube::client::Body;
 use kube::runtime::watcher;
-use machine::cluster::testing::Scene;
+use machine::cluster::model::Scene;
 use machine::cluster::{Known, Wanted};
 
 use super::*;
@@ -32,7 +32,7 @@ fn database() -> ClusteredDatabase {
     serde_json::from_value(json!({
         "apiVersion": "clustereddatabase.io/v1", "kind": "ClusteredDatabase",
         "metadata": {"name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
-        "spec": {"storage": {"size": "1Gi"}},
+        "spec": {"storage": {"data": {"size": "1Gi"}}},
     }))
     .unwrap()
 }

@@ -7,10 +7,10 @@ use crate::desired::{all, applied};
 
 /// A database with every kind of object.
 fn smallest() -> ClusteredDatabase {
-    database(json!({"storage": {"size": "1Gi"}, "networkPolicy": {"mode": "Managed"}}))
+    database(json!({"storage": {"data": {"size": "1Gi"}}, "networkPolicy": {"mode": "Managed"}}))
 }
 
-fn live(kind: ChildKind) -> (Value, Desired) {
+fn live(kind: OwnedObject) -> (Value, Desired) {
     let (db, config) = (smallest(), Config::default());
     let desired = all(&Subject::new(&db, &config).unwrap()).remove(&kind).unwrap();
     let mut live = applied(&desired, kind, Some(3));
@@ -19,17 +19,17 @@ fn live(kind: ChildKind) -> (Value, Desired) {
     (live, desired)
 }
 
-fn state(live: &Value, kind: ChildKind, desired: &Desired) -> ChildState {
+fn state(live: &Value, kind: OwnedObject, desired: &Desired) -> OwnedState {
     verdict(live, kind, &smallest(), desired, &[])
 }
 
 #[test]
 fn what_was_applied_is_current() {
-    for kind in ChildKind::ALL {
+    for kind in OwnedObject::ALL {
         let (live, desired) = live(kind);
         assert_eq!(
             state(&live, kind, &desired),
-            ChildState::Current { uid: "u".to_owned() },
+            OwnedState::Current { uid: "u".to_owned() },
             "{kind:?}"
         );
     }
@@ -37,25 +37,51 @@ fn what_was_applied_is_current() {
 
 #[test]
 fn a_network_policy_that_is_not_wanted_has_drifted_unless_it_is_somebody_elses() {
-    let (mut live, desired) = live(ChildKind::NetworkPolicy);
-    let off = database(json!({"storage": {"size": "1Gi"}}));
-    let state = |live: &Value| verdict(live, ChildKind::NetworkPolicy, &off, &desired, &[]);
-    assert!(matches!(state(&live), ChildState::Drifted { .. }));
+    let (mut live, desired) = live(OwnedObject::NetworkPolicy);
+    let off = database(json!({"storage": {"data": {"size": "1Gi"}}}));
+    let state = |live: &Value| verdict(live, OwnedObject::NetworkPolicy, &off, &desired, &[]);
+    assert!(matches!(state(&live), OwnedState::Drifted { .. }));
     live["metadata"]["ownerReferences"] = json!([]);
     live["metadata"]["labels"] = json!({});
-    assert!(matches!(state(&live), ChildState::Foreign { .. }));
+    assert!(matches!(state(&live), OwnedState::Foreign { .. }));
+}
+
+#[test]
+fn what_is_made_only_once_belongs_to_who_is_named_in_its_label() {
+    for kind in OwnedObject::ALL.into_iter().filter(|kind| kind.owned().is_unique) {
+        let (mut live, desired) = live(kind);
+        assert!(
+            live["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty),
+            "{kind:?}"
+        );
+        live["metadata"]["labels"][LABEL_CLUSTER_UID] = json!("before");
+        let OwnedState::Foreign { why, left } = state(&live, kind, &desired) else {
+            panic!("{kind:?}")
+        };
+        assert!(why.contains("deleted (UID before)"), "{why}");
+        assert_eq!(left.unwrap().by, "before");
+        live["metadata"]["labels"][LABEL_CLUSTER] = json!("other");
+        assert!(matches!(
+            state(&live, kind, &desired),
+            OwnedState::Foreign { left: None, .. }
+        ));
+    }
 }
 
 #[test]
 fn a_secret_without_an_owner_is_the_databases_only_if_one_was_made_before() {
-    for kind in ChildKind::ALL {
+    for kind in OwnedObject::ALL {
         let (mut live, desired) = live(kind);
         live["metadata"]["ownerReferences"] = json!([]);
+        live["metadata"]["labels"]
+            .as_object_mut()
+            .unwrap()
+            .remove(LABEL_CLUSTER_UID);
         let mut db = smallest();
         let secret = kind.kind() == "Secret";
         let is_foreign = |db: &ClusteredDatabase| {
             let state = verdict(&live, kind, db, &desired, &[]);
-            matches!(state, ChildState::Foreign { .. })
+            matches!(state, OwnedState::Foreign { .. })
         };
         assert_eq!(
             is_foreign(&db),
@@ -75,17 +101,17 @@ fn every_edit_is_seen_and_named() {
         let (parent, key) = pointer.rsplit_once('/').unwrap();
         live.pointer_mut(parent).unwrap()[key] = value;
         match state(&live, kind, &desired) {
-            ChildState::Drifted { what, immutable, .. } => (what, immutable),
+            OwnedState::Drifted { what, immutable, .. } => (what, immutable),
             other => panic!("{other:?}"),
         }
     };
     assert_eq!(
-        drifted(ChildKind::RwService, "/spec/selector", json!({"app": "x"})),
+        drifted(OwnedObject::RwService, "/spec/selector", json!({"app": "x"})),
         ("spec.selector is {\"app\":\"x\"}".to_owned(), false)
     );
     assert_eq!(
         drifted(
-            ChildKind::StatefulSet,
+            OwnedObject::StatefulSet,
             "/spec/updateStrategy/type",
             json!("RollingUpdate")
         )
@@ -93,15 +119,15 @@ fn every_edit_is_seen_and_named() {
         "spec.updateStrategy.type is \"RollingUpdate\""
     );
     let size = "/spec/volumeClaimTemplates/0/spec/resources/requests/storage";
-    assert!(drifted(ChildKind::RoleBinding, "/roleRef/name", json!("other")).1);
-    assert!(!drifted(ChildKind::RoleBinding, "/subjects", json!([])).1);
+    assert!(drifted(OwnedObject::RoleBinding, "/roleRef/name", json!("other")).1);
+    assert!(!drifted(OwnedObject::RoleBinding, "/subjects", json!([])).1);
     assert!(
-        drifted(ChildKind::StatefulSet, size, json!("2Gi")).1,
+        drifted(OwnedObject::StatefulSet, size, json!("2Gi")).1,
         "claim templates cannot be changed in place"
     );
     assert_eq!(
         drifted(
-            ChildKind::Role,
+            OwnedObject::Role,
             "/metadata/annotations",
             json!({"clustereddatabase.io/applied-hash": "other"})
         )
@@ -109,7 +135,7 @@ fn every_edit_is_seen_and_named() {
         "another content was applied last"
     );
     assert_eq!(
-        drifted(ChildKind::AppSecret, "/metadata/labels", json!({}))
+        drifted(OwnedObject::TlsSecret, "/metadata/labels", json!({}))
             .0
             .split(' ')
             .next(),
@@ -119,49 +145,56 @@ fn every_edit_is_seen_and_named() {
 
 #[test]
 fn the_number_of_members_is_no_drift() {
-    let (mut live, desired) = live(ChildKind::StatefulSet);
+    let (mut live, desired) = live(OwnedObject::StatefulSet);
     live["spec"]["replicas"] = json!(9);
     assert_eq!(
-        state(&live, ChildKind::StatefulSet, &desired),
-        ChildState::Current { uid: "u".to_owned() }
+        state(&live, OwnedObject::StatefulSet, &desired),
+        OwnedState::Current { uid: "u".to_owned() }
     );
 }
 
 #[test]
 fn somebody_elses_objects_are_named_as_such() {
-    let (mut live, desired) = live(ChildKind::RwService);
+    let (mut live, desired) = live(OwnedObject::RwService);
     live["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "x", "controller": true}]);
     assert_eq!(
-        state(&live, ChildKind::RwService, &desired),
-        ChildState::Foreign {
-            why: "owned by Deployment web".to_owned()
+        state(&live, OwnedObject::RwService, &desired),
+        OwnedState::Foreign {
+            why: "owned by Deployment web".to_owned(),
+            left: None,
         }
     );
     live["metadata"]["ownerReferences"] = json!([]);
     assert!(
-        matches!(state(&live, ChildKind::RwService, &desired), ChildState::Drifted { .. }),
+        matches!(
+            state(&live, OwnedObject::RwService, &desired),
+            OwnedState::Drifted { .. }
+        ),
         "our label, no owner"
     );
     live["metadata"]["labels"] = json!({});
     assert!(matches!(
-        state(&live, ChildKind::RwService, &desired),
-        ChildState::Foreign { .. }
+        state(&live, OwnedObject::RwService, &desired),
+        OwnedState::Foreign { .. }
     ));
     live["metadata"]["deletionTimestamp"] = json!("2027-01-01T00:00:00Z");
-    assert_eq!(state(&live, ChildKind::RwService, &desired), ChildState::Missing);
+    assert_eq!(state(&live, OwnedObject::RwService, &desired), OwnedState::Missing);
 }
 
 #[test]
 fn of_a_lease_only_the_label_matters() {
-    let (mut live, desired) = live(ChildKind::Lease);
+    let (mut live, desired) = live(OwnedObject::Lease);
     live["metadata"]["labels"]["app.kubernetes.io/name"] = json!("other");
     assert!(matches!(
-        state(&live, ChildKind::Lease, &desired),
-        ChildState::Current { .. }
+        state(&live, OwnedObject::Lease, &desired),
+        OwnedState::Current { .. }
     ));
-    live["metadata"]["labels"] = json!({});
-    let ChildState::Drifted { what, .. } = state(&live, ChildKind::Lease, &desired) else {
+    live["metadata"]["labels"]
+        .as_object_mut()
+        .unwrap()
+        .remove(LABEL_CLUSTER);
+    let OwnedState::Drifted { what, .. } = state(&live, OwnedObject::Lease, &desired) else {
         panic!("without its label the watch does not show it");
     };
     assert_eq!(what, "metadata.labels.clustereddatabase.io/cluster is null");
@@ -169,7 +202,7 @@ fn of_a_lease_only_the_label_matters() {
 
 #[test]
 fn what_applying_did_not_change_is_tolerated_until_it_changes_again() {
-    let (mut live, desired) = live(ChildKind::StatefulSet);
+    let (mut live, desired) = live(OwnedObject::StatefulSet);
     live["spec"]["template"]["spec"]["containers"]
         .as_array_mut()
         .unwrap()
@@ -178,12 +211,12 @@ fn what_applying_did_not_change_is_tolerated_until_it_changes_again() {
     assert_eq!(found, ["spec.template.spec.containers has 1 more"]);
     let db = smallest();
     assert!(matches!(
-        verdict(&live, ChildKind::StatefulSet, &db, &desired, &found),
-        ChildState::Current { .. }
+        verdict(&live, OwnedObject::StatefulSet, &db, &desired, &found),
+        OwnedState::Current { .. }
     ));
     live["spec"]["template"]["spec"]["serviceAccountName"] = json!("other");
     assert!(matches!(
-        verdict(&live, ChildKind::StatefulSet, &db, &desired, &found),
-        ChildState::Drifted { .. }
+        verdict(&live, OwnedObject::StatefulSet, &db, &desired, &found),
+        OwnedState::Drifted { .. }
     ));
 }

@@ -44,10 +44,10 @@ fn claims_come_in_order_and_only_this_databases() {
         &["data-db-10", "wal-db-2", "data-db-2", "data-db-x-0", "data-other-0"],
         &[],
     );
-    let claims = claims(&caches, &key()).unwrap();
+    let claims = claims(&caches, &key(), &smallest().spec.storage).unwrap();
     let names: Vec<_> = claims.iter().map(|claim| claim.name.as_str()).collect();
     assert_eq!(names, ["data-db-2", "wal-db-2", "data-db-10"]);
-    assert_eq!(claims[0].requested, 1 << 30);
+    assert_eq!(claims[0].requested, Bytes::gib(1));
     assert!(claims[0].bound);
     assert_eq!(claims[0].cluster_uid.as_deref(), Some("c"));
 }
@@ -87,7 +87,7 @@ fn what_a_claim_has_and_how_far_its_growth_is_are_read() {
     let condition = |kind: &str, status: &str| json!({"type": kind, "status": status, "message": kind, "lastTransitionTime": "2027-01-01T00:00:00Z"});
     let stage = |conditions: serde_json::Value| {
         let found = read(json!({"phase": "Bound", "capacity": {"storage": "1Gi"}, "conditions": conditions}));
-        assert_eq!((found.requested, found.capacity), (2 << 30, Some(1 << 30)));
+        assert_eq!((found.requested, found.capacity), (Bytes::gib(2), Some(Bytes::gib(1))));
         found.growth.map(|growth| growth.stage)
     };
     let (goes_on, pending) = (
@@ -105,12 +105,46 @@ fn what_a_claim_has_and_how_far_its_growth_is_are_read() {
 }
 
 fn claim_of(found: &PersistentVolumeClaim) -> Claim {
-    claim(&Names::new("db"), found).unwrap()
+    claim(&Names::new("db"), found, &smallest().spec.storage).unwrap()
+}
+
+#[test]
+fn what_a_claim_lacks_is_a_difference_and_what_it_has_beside_is_none() {
+    let found = serde_json::from_value(json!({
+        "metadata": {"name": "data-db-1", "namespace": "ns", "uid": "u", "resourceVersion": "1",
+            "labels": {"team": "shop", "other": "x"}, "annotations": {"a": "b"}},
+        "spec": {"volumeAttributesClassName": "gold"},
+    }));
+    let found: PersistentVolumeClaim = found.unwrap();
+    let differs = |data: serde_json::Value, wal: serde_json::Value| {
+        let storage = serde_json::from_value(json!({"data": data, "wal": wal})).unwrap();
+        claim(&Names::new("db"), &found, &storage).unwrap().differs
+    };
+    let asks = |more: serde_json::Value| {
+        let mut asked = json!({"size": "1Gi"});
+        asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        asked
+    };
+    let none = || asks(json!({}));
+    assert!(!differs(none(), none()));
+    let same = json!({"volumeAttributesClassName": "gold", "metadata": {"labels": {"team": "shop"}, "annotations": {"a": "b"}}});
+    assert!(!differs(asks(same), none()));
+    for other in [
+        json!({"volumeAttributesClassName": "silver"}),
+        json!({"metadata": {"labels": {"team": "other"}}}),
+        json!({"metadata": {"annotations": {"c": "d"}}}),
+    ] {
+        assert!(differs(asks(other.clone()), none()), "{other}");
+        assert!(
+            !differs(none(), asks(other.clone())),
+            "{other} is asked of the other volume"
+        );
+    }
 }
 
 #[test]
 fn nothing_is_known_before_the_list() {
-    assert!(claims(&Caches::default(), &key()).is_none());
+    assert!(claims(&Caches::default(), &key(), &smallest().spec.storage).is_none());
     assert!(storage_class(&Caches::default(), &smallest(), Volume::Data).is_none());
 }
 
@@ -121,7 +155,7 @@ fn the_class_is_the_named_one_or_the_default() {
     let gone = Some(StorageClass::Missing {
         name: "gone".to_owned(),
     });
-    let named = |name: &str| database(json!({"storage": class(name)}));
+    let named = |name: &str| database(json!({"storage": {"data": class(name)}}));
     let both = caches(&[], &[("slow", false), ("fast", true)]);
     assert_eq!(storage_class(&both, &smallest(), Volume::Data), present);
     assert_eq!(storage_class(&both, &named("gone"), Volume::Data), gone);
@@ -142,11 +176,7 @@ fn the_class_is_the_named_one_or_the_default() {
         None,
         "it may be the default"
     );
-    let wal = |data: &str, wal: &str| {
-        let mut storage = class(data);
-        storage["wal"] = class(wal);
-        database(json!({"storage": storage}))
-    };
+    let wal = |data: &str, wal: &str| database(json!({"storage": {"data": class(data), "wal": class(wal)}}));
     for (db, data_class, wal_class) in [
         (wal("slow", "gone"), &present, &gone),
         (wal("gone", "slow"), &gone, &present),

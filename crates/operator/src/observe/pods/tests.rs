@@ -95,7 +95,7 @@ fn with_identity(made: &str, lease: Option<(&str, &str)>) -> (Option<String>, bo
     caches.leases.observe(Event::InitDone);
     let now = at("2027-01-01T00:01:00Z");
     let pod = observed_in(&caches, json!({}), &mut Memory::default(), now);
-    (pod.revision, pod.token_void)
+    (pod.revision, pod.token_revoked)
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::world::{Operator, run};
 /// What makes a ready database enter this phase; `None` where nothing does.
 fn enter(world: &World, phase: Phase) -> Option<()> {
     match phase {
-        // No feature makes one: they are for restores and major upgrades.
+        // A database is restored only before it is ready, and no feature upgrades one.
         Phase::Restoring | Phase::Upgrading => return None,
         Phase::Creating | Phase::Ready => {}
         Phase::Updating => world.edit(&json!({"postgres": {"image": "example.org/postgres:17.7"}})),
@@ -42,7 +42,7 @@ fn uids(world: &World) -> BTreeSet<String> {
 async fn deleted_in(phase: Phase, on_delete: &str) -> bool {
     let world = World::new(Faults::none(), PACE);
     let _operator = Operator::start(&world.server, Config::default());
-    let mut spec = json!({"replicas": 3, "volumePolicy": {"onDelete": on_delete}});
+    let mut spec = json!({"replicas": 3, "storage": {"retentionPolicy": {"whenDeleted": on_delete}}});
     if phase == Phase::Failed {
         // Where commits wait for standbys, the holder writes a scribbled Lease again.
         spec["durability"] = json!({"mode": "Async"});
@@ -66,6 +66,19 @@ async fn deleted_in(phase: Phase, on_delete: &str) -> bool {
             "nodes" | "storageclasses" => {}
             "persistentvolumeclaims" if on_delete == "Retain" => {
                 assert!(claims.is_subset(&uids(&world)), "in {phase}, a claim is gone");
+            }
+            // For a database that adopts the volumes, if there was one.
+            "secrets" | "leases" if on_delete == "Retain" && phase != Phase::Creating => {
+                let names = world
+                    .list(plural)
+                    .into_iter()
+                    .map(|object| object["metadata"]["name"].clone());
+                let expected = if *plural == "leases" {
+                    json!(["db"])
+                } else {
+                    json!(["db-app", "db-ca"])
+                };
+                assert_eq!(names.collect::<Value>(), expected, "in {phase}");
             }
             _ => assert_eq!(world.list(plural).len(), 0, "{plural} in {phase} with {on_delete}"),
         }

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn b_11_a_cache_from_before_the_resource_was_made_again() {
-    let spec = json!({"replicas": 3, "volumePolicy": {"onDelete": "Delete"}});
+    let spec = json!({"replicas": 3, "storage": {"retentionPolicy": {"whenDeleted": "Delete"}}});
     scenario("11-a-cache-from-before-it-was-made-again", &spec, async |script| {
         script.delete("clustereddatabases", "db");
         script
@@ -177,7 +177,7 @@ fn b_19_a_leader_that_is_stopped_anywhere_changes_nothing_when_it_goes_on() {
 
     let changes = [
         json!({"postgres": {"image": "example.org/postgres:17.7"}}),
-        json!({"replicas": 4, "storage": {"size": "2Gi"}, "postgres": {"parameters": {"max_connections": "200"}}}),
+        json!({"replicas": 4, "storage": {"data": {"size": "2Gi"}}, "postgres": {"parameters": {"max_connections": "200"}}}),
     ];
     let course = |change: &Value, stop: Option<usize>| -> usize {
         run(1, async || {

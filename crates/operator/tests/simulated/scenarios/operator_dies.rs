@@ -14,7 +14,7 @@ async fn killed_after(script: &mut Scenario, request: &'static str) {
 fn a_02_killed_while_volumes_grow() {
     scenario("02-killed-between-claims-and-set", &three(), async |script| {
         let (pods, claims) = (script.uids("pods"), script.uids("persistentvolumeclaims"));
-        script.edit(&json!({"storage": {"size": "2Gi"}}));
+        script.edit(&json!({"storage": {"data": {"size": "2Gi"}}}));
         // The last thing before the StatefulSet is made again with the new size.
         killed_after(script, "Delete statefulsets.apps ns/db").await;
         assert_eq!(sizes(&script.world), ["2Gi"; 3]);
@@ -35,7 +35,7 @@ fn a_02_killed_while_volumes_grow() {
 fn a_02_killed_after_the_first_volume() {
     scenario("02-killed-after-one-claim", &three(), async |script| {
         let (pods, claims) = (script.uids("pods"), script.uids("persistentvolumeclaims"));
-        script.edit(&json!({"storage": {"size": "2Gi"}}));
+        script.edit(&json!({"storage": {"data": {"size": "2Gi"}}}));
         killed_after(script, "Merge persistentvolumeclaims").await;
         script.rests().await;
         assert_eq!(sizes(&script.world), ["2Gi"; 3]);
@@ -141,7 +141,7 @@ fn a_07_killed_after_a_secret_is_made() {
 
 #[test]
 fn a_09_killed_between_the_volumes_and_the_finalizer() {
-    let spec = json!({"replicas": 3, "volumePolicy": {"onDelete": "Delete"}});
+    let spec = json!({"replicas": 3, "storage": {"retentionPolicy": {"whenDeleted": "Delete"}}});
     scenario("09-killed-during-a-deletion", &spec, async |script| {
         script.delete("clustereddatabases", "db");
         script

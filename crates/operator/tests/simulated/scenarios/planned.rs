@@ -54,7 +54,7 @@ fn d_79_a_switchover_is_requested() {
 
 #[test]
 fn d_80_a_supervised_change() {
-    let spec = json!({"replicas": 3, "primary": {"updates": "Supervised"}});
+    let spec = json!({"replicas": 3, "primary": {"updatePolicy": "Supervised"}});
     scenario("80-a-supervised-change", &spec, async |script| {
         script.edit(&json!({"postgres": {"image": "example.org/postgres:17.7"}}));
         script.sleep(Duration::from_secs(600)).await;

@@ -135,12 +135,12 @@ fn d_28_storage_that_is_refused_is_taken_back() {
                 refusal.map_or(Ok(()), Err)
             }));
         });
-        let size = |size: &str| json!({"storage": {"size": size}});
+        let size = |size: &str| json!({"storage": {"data": {"size": size}}});
         script.edit(&size("1Ti"));
         script.sleep(Duration::from_secs(300)).await;
         assert_eq!(script.world.status()["failure"]["reason"], "QuotaExceeded");
         assert_eq!(template_size(&script.world), "1Gi");
-        for words in ["exceeded quota: q", "or the user by spec.storage.size 1Gi"] {
+        for words in ["exceeded quota: q", "or the user by spec.storage.data.size 1Gi"] {
             let waiting = script.world.status()["waiting"].to_string();
             assert!(waiting.contains(words), "{waiting}");
         }
@@ -170,7 +170,7 @@ fn d_28_storage_that_is_accepted_and_does_not_grow() {
         let stays = |stage: Value| json!({"metadata": {"annotations": {fake_api::stubs::GROWTH: stage}}});
         let claim = "data-db-1";
         script.merge("persistentvolumeclaims", claim, &stays(json!("ControllerResizeError")));
-        script.edit(&json!({"storage": {"size": "2Gi"}}));
+        script.edit(&json!({"storage": {"data": {"size": "2Gi"}}}));
         script.sleep(Duration::from_secs(900)).await;
         assert_eq!(sizes(&script.world), ["2Gi"; 3]);
         assert_eq!(script.world.status()["phase"], "Updating");
@@ -194,11 +194,11 @@ fn d_28_storage_that_shrinks_and_that_cannot_grow() {
                 fake_api::Verb::Merge,
                 "clustereddatabases",
                 "db",
-                json!({"spec": {"storage": {"size": "512Mi"}}}),
+                json!({"spec": {"storage": {"data": {"size": "512Mi"}}}}),
             )
         });
         script.merge("storageclasses", "standard", &json!({"allowVolumeExpansion": false}));
-        script.edit(&json!({"storage": {"size": "2Gi"}}));
+        script.edit(&json!({"storage": {"data": {"size": "2Gi"}}}));
         script.sleep(Duration::from_secs(300)).await;
         assert_eq!(sizes(&script.world), ["1Gi"; 3]);
         assert_eq!(
@@ -206,7 +206,10 @@ fn d_28_storage_that_shrinks_and_that_cannot_grow() {
             "1Gi",
             "the next instance gets what the others have"
         );
-        for words in ["a StorageClass that lets claim", "or the user by spec.storage.size 1Gi"] {
+        for words in [
+            "a StorageClass that lets claim",
+            "or the user by spec.storage.data.size 1Gi",
+        ] {
             assert!(says(&script.world, words), "{:#}", script.world.status());
         }
         script.edit(&json!({"postgres": {"parameters": {"max_connections": "200"}}}));
@@ -289,7 +292,7 @@ fn d_33_deleted_while_it_is_made() {
             script.start("a");
             script
                 .world
-                .create(&json!({"replicas": 3, "volumePolicy": {"onDelete": "Delete"}}));
+                .create(&json!({"replicas": 3, "storage": {"retentionPolicy": {"whenDeleted": "Delete"}}}));
             script.stops_after("a", request).await;
             script.delete("clustereddatabases", "db");
             script.goes_on("a");
@@ -316,11 +319,54 @@ fn d_34_made_again_over_the_volumes_of_before() {
         script.sleep(LONG_ENOUGH).await;
         assert_eq!(script.uids("pods").len(), 0, "nothing runs on what is not known");
         assert_eq!(script.uids("persistentvolumeclaims"), claims);
-        assert_eq!(script.world.agents.lock().unwrap().initdbs, 1);
-        for claim in claims.keys() {
-            script.delete("persistentvolumeclaims", claim);
+        let said = script.world.status()["failure"]["message"].to_string();
+        assert!(said.contains("spec.bootstrap.volumes.adopt"), "{said}");
+        for plural in ["leases", "secrets", "persistentvolumeclaims"] {
+            for name in script.uids(plural).keys() {
+                script.delete(plural, name);
+            }
         }
         script.rests().await;
+        assert_eq!(script.world.agents.lock().unwrap().initdbs, 2, "another database");
+    });
+}
+
+#[test]
+fn d_34_made_again_with_the_volumes_of_before() {
+    scenario("34-with-retained-volumes", &json!({"replicas": 2}), async |script| {
+        let kept = |script: &Scenario| ["leases", "persistentvolumeclaims"].map(|plural| script.uids(plural));
+        let secrets = |script: &Scenario| {
+            let secrets = script.uids("secrets");
+            ["db-app", "db-ca"].map(|name| secrets[name].clone())
+        };
+        let before = (
+            kept(script),
+            secrets(script),
+            script.world.status()["systemIdentifier"].clone(),
+        );
+        script.delete("clustereddatabases", "db");
+        script
+            .until("gone", |world| world.list("clustereddatabases").is_empty())
+            .await;
+        script.does("makes it again", |world| world.create(&json!({"replicas": 2})));
+        script.sleep(LONG_ENOUGH).await;
+        assert_eq!(script.uids("pods").len(), 0, "nothing runs on what is not known");
+        script.edit(&json!({"bootstrap": {"volumes": {"adopt": "Newest"}}}));
+        script
+            .until("the decision is on record", |world| {
+                world.status()["memo"]["adopted"].is_string()
+            })
+            .await;
+        script.kill("a");
+        script.start("b");
+        script.rests().await;
+        let after = (
+            kept(script),
+            secrets(script),
+            script.world.status()["systemIdentifier"].clone(),
+        );
+        assert_eq!(after, before);
+        assert_eq!(script.world.agents.lock().unwrap().initdbs, 1);
     });
 }
 
@@ -351,7 +397,7 @@ fn d_37_storage_and_resources_at_once() {
     scenario("37-storage-and-resources-at-once", &three(), async |script| {
         let (pods, claims) = (script.uids("pods"), script.uids("persistentvolumeclaims"));
         script
-            .edit(&json!({"storage": {"size": "2Gi"}, "resources": {"requests": {"cpu": "250m", "memory": "300Mi"}}}));
+            .edit(&json!({"storage": {"data": {"size": "2Gi"}}, "resources": {"requests": {"cpu": "250m", "memory": "300Mi"}}}));
         script.rests().await;
         assert_eq!(sizes(&script.world), ["2Gi"; 3]);
         assert_eq!(

@@ -1,7 +1,8 @@
-//! The model's side: a world without agents, in which scripts take their place.
+//! The model's side: a world without agents. Scripts take their place.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use machine::instance::steps::{self, PromiseStep, PromotionStep, Walk};
 use machine::instance::{Mode, Stop, Upstream};
 use machine::protocol::Epoch;
 use machine::quorum::SyncRule;
@@ -13,13 +14,13 @@ use super::super::postgres::{self, Ends};
 use super::super::world::World;
 use super::{Commit, MEMBERS, Position, ROW, Rule, Runs, Seen, Step, View};
 
-/// After a step the world goes on for so long, in milliseconds.
+/// How long the world continues after a step, in milliseconds.
 const SETTLES: u64 = 25_000;
 
 /// The model under a script.
 pub struct Bench {
     world: World,
-    /// Where each row was written, by which server.
+    /// Where each row was written, and by which server.
     written: BTreeMap<u32, Row>,
     epoch: u64,
 }
@@ -52,7 +53,7 @@ impl Bench {
         }
     }
 
-    /// Takes a step, and lets the world come to rest.
+    /// Takes a step, and lets the world settle.
     pub fn take(&mut self, step: &Step) -> View {
         self.epoch += 1;
         let done = self.step(step);
@@ -65,7 +66,7 @@ impl Bench {
         }
     }
 
-    /// `None`: refused.
+    /// Returns `None` if the step is refused.
     fn step(&mut self, step: &Step) -> Option<()> {
         let world = &mut self.world;
         match *step {
@@ -90,7 +91,7 @@ impl Bench {
                 self.world.pass(500);
                 self.world.end_server(node, Ends::PowerLost);
                 self.world.nodes[node].disk.hung = 0;
-                // Others will stand in its place.
+                // Other rows will be written in its place.
                 self.written.get_mut(&row)?.end.lsn = u64::MAX;
             }
             Step::Serve(node, ref rule) => {
@@ -104,15 +105,16 @@ impl Bench {
             }
             Step::Promise(node) => {
                 let epoch = self.epoch;
-                for stage in 0..2 {
-                    let begun = self.world.now;
-                    self.world.step(node, Task::Promise { epoch, stage, begun });
+                for step in [PromiseStep::Write, PromiseStep::EndReceiver] {
+                    let (begun, walk) = (self.world.now, up_to(steps::PROMISE, step));
+                    self.world.step(node, Task::Promise { epoch, walk, begun });
                 }
             }
             Step::Promote(node, timeline, ref rule) => {
                 let server = self.server(node)?;
                 (server.up && server.in_recovery).then_some(())?;
-                for stage in [0, 2] {
+                // No member needs the lease here.
+                for step in [PromotionStep::CheckStandby, PromotionStep::Promote] {
                     let (begun, rule) = (self.world.now, sync(rule));
                     self.world.step(
                         node,
@@ -120,7 +122,7 @@ impl Bench {
                             timeline,
                             members: rule.names.clone(),
                             rule,
-                            stage,
+                            walk: up_to(steps::PROMOTION, step),
                             begun,
                         },
                     );
@@ -305,4 +307,13 @@ fn sync(rule: &Rule) -> SyncRule {
         0 => SyncRule::default(),
         required => SyncRule::any(required, names(&rule.names)),
     }
+}
+
+/// The walk in which all earlier steps have ended.
+fn up_to<S: Copy + PartialEq + std::fmt::Debug>(steps: &'static [steps::Step<S>], next: S) -> Walk<S> {
+    let mut walk = Walk::new(steps);
+    while let Some(step) = walk.next_step().filter(|step| *step != next) {
+        walk.take(step).expect("it is the next one");
+    }
+    walk
 }

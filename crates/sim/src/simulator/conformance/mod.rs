@@ -1,5 +1,5 @@
-//! Scripts that run on this model of PostgreSQL and on real servers, and what is seen of both after each step: what the model
-//! may be trusted for is what PostgreSQL was seen to do.
+//! Scripts that run on this model of PostgreSQL and on real servers, and what both show after each step. The model is
+//! trusted for what PostgreSQL was seen to do.
 
 mod bench;
 pub mod requests;
@@ -12,10 +12,10 @@ pub use view::{Commit, Position, Runs, Seen, View};
 
 /// Members of each script.
 pub const MEMBERS: usize = 3;
-/// Bytes of WAL that a row brings with it: positions that are less than a quarter of it apart count as one.
+/// Bytes of WAL that a row adds. Positions that differ by less than a quarter of that count as one.
 pub const ROW: u64 = 256 * 1024;
 
-/// One step. Members have numbers; rules are `ANY required (names)`, or nobody if none is required.
+/// One step. Members are numbers; rules are `ANY required (names)`, or empty if no standby is required.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// An application commits a row, and does not wait for the answer.
@@ -28,17 +28,17 @@ pub enum Step {
     Stop(usize),
     /// The node loses power while this row is written: what was not flushed is lost.
     PowerLoss(usize, u32),
-    /// Started as a primary.
+    /// Start as a primary.
     Serve(usize, Rule),
-    /// Started as a standby of the second; or told to follow it from now on.
+    /// Start the first as a standby of the second; or make it follow the second from now on.
     Follow(usize, usize),
-    /// Nothing goes from one to the other, either way.
+    /// Messages between the two are lost, in both directions.
     Cut(usize, usize),
-    /// It does again.
+    /// Messages between the two pass again.
     Heal(usize, usize),
-    /// A standby receives nothing any more.
+    /// The standby receives nothing any more.
     Promise(usize),
-    /// A standby is promoted, to this timeline.
+    /// The standby is promoted, to this timeline.
     Promote(usize, u32, Rule),
     /// `pg_rewind` of the first, with the second as its source.
     Rewind(usize, usize),
@@ -46,19 +46,19 @@ pub enum Step {
     Copy(usize, usize),
     /// A slot on the first for the second.
     Admit(usize, usize),
-    /// Slots on the first go away, but these.
+    /// All slots on the first are dropped, except these.
     DropSlots(usize, Vec<usize>),
     /// A checkpoint.
     Checkpoint(usize),
-    /// The WAL goes on in the next segment.
+    /// The WAL continues in the next segment.
     SwitchWal(usize),
 }
 
-/// Whom commits wait for.
+/// The standbys that commits wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// So many of these.
+    /// How many of the names must acknowledge.
     pub required: usize,
-    /// Members.
+    /// The names.
     pub names: Vec<usize>,
 }

@@ -1,10 +1,10 @@
-//! The simulator's API server under requests by somebody who looked some time ago: what it may be trusted for is what an API server does
-//! that was itself held against a real one.
+//! The simulator's API server under requests from an outdated view. It is trusted for what another API server does,
+//! which was itself compared with a real one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::names::{ROLE_PRIMARY, ROLE_REPLICA};
-use machine::cluster::{ApplyHow, Exact};
+use machine::cluster::{ApplyHow, ObjectVersion};
 use machine::lease_object::LeaseContent;
 use machine::protocol::LeaseRecord;
 
@@ -14,60 +14,60 @@ use super::super::operator::{Answer, Doomed, Request};
 use super::super::plan::{Fault, Plan};
 use super::super::world::World;
 
-/// Instances at first, and at most.
+/// The number of instances at the beginning, and the highest.
 pub const INSTANCES: (u32, u32) = (3, 4);
-/// Seconds in which controllers and kubelets do what they have to.
+/// Seconds that controllers and kubelets have for their work.
 pub const SETTLES: u64 = 90;
 
-/// What is asked for. Each request names the UID and the version of the last look.
+/// A request. Each names the UID and the version of the last view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Nothing; but what there is now is known from here on.
+    /// No request; the present state becomes the last view.
     Look,
     /// The Lease is renewed.
     Renew,
-    /// A status is written that says something new.
+    /// A status with news is written.
     Status,
-    /// The StatefulSet is to have so many replicas.
+    /// The StatefulSet is scaled to this many replicas.
     Scale(u32),
-    /// A pod's role is to be primary, or replica.
+    /// A pod gets the label of the primary, or of a replica.
     Label(u32, bool),
-    /// A pod is to go.
+    /// A pod is deleted.
     DeletePod(u32),
-    /// The claim of an instance is to go.
+    /// The claim of an instance is deleted.
     DeleteClaim(u32),
     /// Time passes.
     Settle,
 }
 
-/// What was answered.
+/// The answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// Nothing was asked for, or what was not there at the last look.
+    /// Nothing was requested, or the object was not in the last view.
     Nothing,
-    /// It is done, or under way.
+    /// It is done, or in progress.
     Done,
-    /// It is another than was named.
+    /// The object has another version than was named.
     Conflict,
-    /// It is gone.
+    /// The object is gone.
     Gone,
 }
 
-/// What there is.
+/// The present objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
     /// `spec.replicas` of the StatefulSet.
     pub replicas: u32,
-    /// Of each pod whether it is to go, and its role.
+    /// For each pod whether it is terminating, and its role.
     pub pods: BTreeMap<u32, (bool, String)>,
-    /// Of each claim whether it is to go.
+    /// For each claim whether it is terminating.
     pub claims: BTreeMap<u32, bool>,
     /// UID and version of each object, by its name.
     pub versions: BTreeMap<String, (String, String)>,
 }
 
 impl Standing {
-    /// What has another version now, or came, or went.
+    /// Objects that were changed, made or removed since `before`.
     pub fn changed(&self, before: &Self) -> BTreeSet<String> {
         let names = self.versions.keys().chain(before.versions.keys());
         let differs = |name: &&String| self.versions.get(*name) != before.versions.get(*name);
@@ -75,7 +75,7 @@ impl Standing {
     }
 }
 
-/// The simulator's API server, and who asks.
+/// The simulator's API server, with the view of its client.
 pub struct Server {
     world: World,
     lease: LeaseRecord,
@@ -90,7 +90,7 @@ impl Default for Server {
 }
 
 impl Server {
-    /// A database of three at rest, and nobody who does anything.
+    /// An idle database of three instances; no operator and no agent acts.
     pub fn new() -> Self {
         let plan = Plan {
             whole: true,
@@ -111,7 +111,7 @@ impl Server {
         server
     }
 
-    /// What there is now.
+    /// The present objects.
     pub fn standing(&self) -> Standing {
         let objects = &self.world.api.objects;
         let version = |name: &str, uid: &str, version: &str| (name.to_owned(), (uid.to_owned(), version.to_owned()));
@@ -141,11 +141,11 @@ impl Server {
         }
     }
 
-    /// Asks for something.
+    /// Sends a request.
     pub fn ask(&mut self, ask: Ask) -> Said {
         let known = |name: String| {
             let (uid, version) = self.known.versions.get(&name)?;
-            Some(Exact::new(name, uid, version))
+            Some(ObjectVersion::new(name, uid, version))
         };
         let request = match ask {
             Ask::Settle => {
@@ -209,6 +209,7 @@ impl Server {
             history,
             members,
             positions,
+            archive,
         } = self.lease.clone();
         let content = LeaseContent {
             uid,
@@ -224,6 +225,7 @@ impl Server {
             history,
             members,
             positions,
+            archive,
         };
         let before = self.world.api.lease.version.clone();
         self.world.lease_arrives(0, 0, 0, &content, false);
@@ -233,7 +235,7 @@ impl Server {
         }
     }
 
-    /// Kubelets look each second; no container is started.
+    /// Kubelets check each second; no container is started.
     fn settle(&mut self) {
         for _ in 0..SETTLES {
             let until = self.world.now + 1_000;

@@ -1,10 +1,10 @@
-//! The scripts: each thing that the model claims of PostgreSQL, and some that a seed draws.
+//! The scripts: one for each claim that the model makes of PostgreSQL, and some that a seed draws.
 
 use super::super::random::Random;
 use super::Step::{self, *};
 use super::{MEMBERS, Rule};
 
-/// Steps that follow each other.
+/// A sequence of steps.
 #[derive(Clone, Debug)]
 pub struct Script {
     /// What it shows.
@@ -13,13 +13,13 @@ pub struct Script {
     pub steps: Vec<Step>,
 }
 
-/// Seeds of scripts that are drawn. (1 kills a standby that has just changed its timeline: its control file does not say so yet,
-/// which the model does not know.)
+/// Seeds of random scripts. (Seed 1 kills a standby that has just changed its timeline. Its control file does not show
+/// that yet, which the model does not know.)
 const DRAWN: [u64; 3] = [0, 2, 3];
-/// How long these are at least.
+/// The shortest length of a random script.
 const LENGTH: usize = 14;
 
-/// What each script begins with: a primary and its standbys, which were stopped cleanly.
+/// The beginning of each script: a primary and its standbys, which were stopped cleanly.
 pub fn beginning() -> [Step; MEMBERS] {
     [Serve(0, nobody()), Follow(1, 0), Follow(2, 0)]
 }
@@ -47,7 +47,7 @@ fn any(required: usize, names: &[usize]) -> Rule {
 fn written() -> Vec<(&'static str, Vec<Step>)> {
     vec![
         (
-            "commits wait for as many as the rule says, and only for those that it names",
+            "commits wait for as many standbys as the rule says, and only for those that it names",
             vec![
                 SetRule(0, any(1, &[1, 2])),
                 Write(0, 1),
@@ -67,7 +67,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "a killed primary recovers alone; what waited is visible then, and its session is gone",
+            "a killed primary recovers alone; waiting commits are visible then, and their sessions are gone",
             vec![
                 SetRule(0, any(1, &[1])),
                 Cut(1, 0),
@@ -81,7 +81,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "a standby that is killed or stopped goes on where it was",
+            "a standby that is killed or stopped continues where it was",
             vec![
                 Write(0, 1),
                 Kill(1),
@@ -109,7 +109,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "who streams from a standby goes on when that is promoted, and is counted",
+            "a standby of a standby continues when that one is promoted, and is counted",
             vec![
                 Write(0, 1),
                 Follow(2, 1),
@@ -125,7 +125,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "a primary that is stopped without a standby has more than it: it must be rewound",
+            "a primary that is stopped without a standby has more WAL than it: it must be rewound",
             vec![
                 Write(0, 1),
                 Promise(1),
@@ -192,7 +192,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "after a promise nothing is received before it is followed again",
+            "after a promise a standby receives nothing before it follows again",
             vec![
                 SetRule(0, any(1, &[1])),
                 Promise(1),
@@ -221,7 +221,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "a copy needs a slot, has none of its own, and needs its source no more",
+            "a copy needs a slot, has none of its own, and no longer needs its source",
             vec![
                 Write(0, 1),
                 Stop(2),
@@ -237,7 +237,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "who has no slot does not stream; who streams keeps it",
+            "a member without a slot does not stream; a streaming member keeps its slot",
             vec![
                 DropSlots(0, vec![]),
                 Stop(2),
@@ -249,7 +249,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "two promotions after each other: the second is above the first, and who missed the first follows the second",
+            "two promotions after each other: the second is above the first, and a member that missed the first follows the second",
             vec![
                 Write(0, 1),
                 Kill(0),
@@ -287,7 +287,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "a segment that is ended early is ended for the standbys, too",
+            "a segment that is ended early is ended for the standbys too",
             vec![
                 Write(0, 1),
                 Cut(1, 0),
@@ -315,7 +315,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
             ],
         ),
         (
-            "a tool reaches nobody who is cut off, and changes nothing then",
+            "a tool does not reach a member that is cut off, and changes nothing then",
             vec![
                 Promise(1),
                 Write(0, 1),
@@ -348,7 +348,7 @@ fn written() -> Vec<(&'static str, Vec<Step>)> {
     ]
 }
 
-/// Steps at random: most of them such as may be taken, by what was done before.
+/// Random steps, most of them such as are possible after the previous ones.
 fn drawn(seed: u64, length: usize) -> Vec<Step> {
     let mut random = Random::of(seed, "script");
     let mut steps = Vec::new();

@@ -1,4 +1,4 @@
-//! What is seen of a database, in words that need no absolute position.
+//! What a database shows, without absolute positions.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,11 +9,11 @@ use super::{MEMBERS, ROW};
 /// What is seen after a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// The step was refused, and changed nothing.
+    /// True if the step was refused, and changed nothing.
     pub refused: bool,
     /// Each member.
     pub members: Vec<Seen>,
-    /// What became of each row's commit.
+    /// The outcome of each row's commit.
     pub commits: BTreeMap<u32, Commit>,
 }
 
@@ -22,13 +22,13 @@ pub struct View {
 pub struct Seen {
     /// What runs.
     pub runs: Runs,
-    /// Where its WAL ends; `None`: it does not say.
+    /// Where its WAL ends; `None`: it does not report it.
     pub position: Option<Position>,
     /// Rows that a session sees.
     pub rows: BTreeSet<u32>,
-    /// Who streams from it.
+    /// The members that stream from it.
     pub senders: BTreeSet<usize>,
-    /// Whose slots it has.
+    /// The members whose slots it has.
     pub slots: BTreeSet<usize>,
 }
 
@@ -37,26 +37,26 @@ pub struct Seen {
 pub struct Position {
     /// Its timeline.
     pub timeline: u32,
-    /// Bytes.
+    /// Its position, in bytes.
     pub lsn: u64,
 }
 
 /// What runs on a member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Runs {
-    /// Nothing, and there is no data.
+    /// Nothing runs, and there is no data.
     #[default]
     Nothing,
-    /// Nothing; the data is a primary's, and that was stopped cleanly.
+    /// Nothing runs; the data is a primary's, or was stopped cleanly, as the fields say.
     Down {
-        /// See above.
+        /// True if the data is a primary's.
         primary: bool,
-        /// See above.
+        /// True if it was stopped cleanly.
         clean: bool,
     },
-    /// A server that does not let anybody connect.
+    /// A server that accepts no connections.
     Recovers,
-    /// A standby, which streams from another.
+    /// A standby, with the member that it streams from.
     Standby(Option<usize>),
     /// A primary, whose timeline has these ancestors.
     Primary(Vec<u32>),
@@ -69,7 +69,7 @@ pub enum Commit {
     Acknowledged,
     /// It still waits.
     Waits,
-    /// The session has ended before.
+    /// The session ended before the answer.
     Unknown,
 }
 
@@ -135,7 +135,7 @@ impl Display for Runs {
                 if *clean { ", stopped cleanly" } else { "" }
             ),
             Runs::Recovers => write!(f, "recovers"),
-            Runs::Standby(None) => write!(f, "is a standby of nobody"),
+            Runs::Standby(None) => write!(f, "is a standby without an upstream"),
             Runs::Standby(Some(from)) => write!(f, "is a standby of {from}"),
             Runs::Primary(history) if history.is_empty() => write!(f, "is a primary"),
             Runs::Primary(history) => write!(f, "is a primary after {history:?}"),

@@ -1,30 +1,31 @@
-//! What must hold of the operator's work: it takes one member away at a time, never the primary that another can take over
-//! from; and when faults are over, the database is as the spec wants it, and it rests.
+//! Checks of the operator's work: it takes one member away at a time, and not the primary if another could take over.
+//! After the last fault the database is as the spec wants it, and the operator is idle.
 
 use api::{ClusteredDatabaseStatus, Phase};
-use machine::cluster::Exact;
+use machine::cluster::ObjectVersion;
 use machine::protocol::MemberState;
 
 use super::super::names::{number, pod};
 use super::super::world::World;
 use super::requests::{Doomed, Request};
 
-/// So long somebody must have held the Lease before the operator is to know of it, in milliseconds: longer than a request may be under way.
+/// How long a member must have held the Lease until the operator must know of it, in milliseconds: longer than a
+/// request may be in flight.
 const KNOWN: u64 = 15_000;
 
 /// A member that the operator has taken away, until it serves again.
 #[derive(Clone, Debug)]
 pub struct Taken {
-    /// The pod that was deleted; or that was let restart, and for which settings.
+    /// The pod that was deleted, or permitted to restart, and for which settings.
     uid: String,
     settings: Option<String>,
-    /// Its pod was ready since, and the Lease told of it.
+    /// Its pod was ready since, and the Lease showed that it serves.
     ready: bool,
     told: bool,
 }
 
 impl World {
-    /// A request of this operator arrives: nothing is taken away by one that leads no more.
+    /// A request of this operator arrives. An operator that no longer leads must take nothing away.
     pub fn check_lead(&mut self, index: usize, request: &Request) {
         let what = match request {
             Request::Delete(Doomed::Pod(exact) | Doomed::Claim(exact)) => exact.name().to_owned(),
@@ -43,7 +44,7 @@ impl World {
     }
 
     /// The operator's delete of a pod arrives.
-    pub fn check_delete(&mut self, node: usize, exact: &Exact) {
+    pub fn check_delete(&mut self, node: usize, exact: &ObjectVersion) {
         let Some(pod) = self.pod_object(node).filter(|pod| !pod.terminating) else {
             return;
         };
@@ -56,7 +57,7 @@ impl World {
         let holds = holder.is_some_and(|holder| holder.serving && holder.incarnation.pod_uid == uid);
         if several && ready && holds && self.now - self.checks.held_since > KNOWN {
             self.violate(format!(
-                "the operator deletes orders-{node}, which serves as primary, and others could take over"
+                "the operator deletes orders-{node}, which serves as primary, although others could take over"
             ));
         }
         if ready {
@@ -72,7 +73,7 @@ impl World {
         self.take_away(node, ready, uid, None);
     }
 
-    /// Who served and is taken away is to come back.
+    /// Notes that a member that served is taken away, and must come back.
     fn take_away(&mut self, node: usize, served: bool, uid: String, settings: Option<String>) {
         let taken = Taken {
             uid,
@@ -85,7 +86,7 @@ impl World {
         }
     }
 
-    /// The operator gives the StatefulSet so many replicas.
+    /// The operator scales the StatefulSet to this many replicas.
     pub fn check_scale(&mut self, replicas: u32) {
         let before = self.api.objects.set.facts.replicas;
         if replicas >= before {
@@ -115,11 +116,11 @@ impl World {
         let holder = lease.holder.as_ref().map(|holder| number(&holder.incarnation.pod));
         let released = lease.release.as_ref().map(|release| &release.member);
         let why = if node < self.api.objects.set.facts.replicas as usize {
-            "who is to stay"
+            "which is to stay"
         } else if named {
-            "whom commits and elections count"
+            "which commits and elections count"
         } else if holder == Some(node) || holder.is_none() && released == volume.member.as_ref() {
-            "who may be primary"
+            "which may be primary"
         } else {
             return;
         };
@@ -150,7 +151,7 @@ impl World {
             return;
         }
         if let Some(permit) = &before.intent.restart {
-            // One that makes no use of it lets others go before it.
+            // A pod that makes no use of its permit must not hold up others.
             let spent = |taken: &Taken| taken.settings.is_some() && taken.uid == permit.pod_uid;
             self.checks.taken.retain(|_, taken| !spent(taken));
         }
@@ -169,7 +170,7 @@ impl World {
         self.take_away(node, ready, permit.pod_uid.clone(), Some(permit.settings.clone()));
     }
 
-    /// No other member that is to stay is away on the operator's account.
+    /// Checks that no other wanted member is away because of the operator.
     fn check_alone(&mut self, node: usize, does: &str) {
         self.came_back();
         let other = self.checks.taken.keys().copied().find(|other| *other != node);
@@ -180,7 +181,8 @@ impl World {
         }
     }
 
-    /// Members that were taken away are back when their pods are ready and the Lease tells of them, at whatever moments.
+    /// Notes members that are back: their pods were ready, and the Lease showed it, though not necessarily at the same
+    /// time.
     pub fn came_back(&mut self) {
         let (lease, objects) = (&self.api.lease, &self.api.objects);
         self.checks.taken.retain(|node, taken| {
@@ -213,7 +215,7 @@ impl World {
         })
     }
 
-    /// The user has changed something: whether in the middle of something else.
+    /// Notes that the user has changed something, and whether it was during a failover or another change.
     pub fn note_edit(&mut self, what: &'static str) {
         *self.checks.edits.entry(what).or_default() += 1;
         let status = &self.api.objects.database.status;
@@ -225,9 +227,9 @@ impl World {
         }
     }
 
-    /// Everything is as the spec wants it, and an operator rests; or what is not.
+    /// Checks that everything is as the spec wants it, and that an operator is idle. `Err`: what is not.
     pub fn as_wanted(&self) -> Result<(), String> {
-        // One that never comes back stops every change.
+        // A node that never returns stops every change.
         if self.operators.is_empty() || self.plan.gone.is_some() {
             return Ok(());
         }
@@ -276,27 +278,25 @@ impl World {
             ));
         }
         if status.intent.restart.is_some() || status.intent.primary.is_some() || status.intent.stop {
-            return Err(format!("something is still allowed: {:?}", status.intent));
+            return Err(format!("an intent is still set: {:?}", status.intent));
         }
-        if status.memo.request.as_ref().map(|request| &request.value) != database.switchover.as_ref()
+        if status.memo.request.as_ref().map(|noted| &noted.request) != database.request.as_ref()
             || status
                 .memo
                 .request
                 .as_ref()
                 .is_some_and(|request| request.outcome.is_none())
         {
-            return Err("what came of the requested switchover is not said".to_owned());
+            return Err("the requested switchover has no outcome".to_owned());
         }
         let rests = self
             .operators
             .iter()
             .any(|operator| operator.rests == Some(database.version));
-        rests
-            .then_some(())
-            .ok_or_else(|| "the operator does not rest".to_owned())
+        rests.then_some(()).ok_or_else(|| "the operator is not idle".to_owned())
     }
 
-    /// What was asked for in this run has come about.
+    /// Counts what was requested in this run and is done.
     pub fn count_edits(&mut self) {
         if self.operators.is_empty() || self.plan.gone.is_some() {
             return;

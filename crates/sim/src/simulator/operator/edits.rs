@@ -1,4 +1,6 @@
-//! What befalls the operator and its objects: the users' edits, and faults of its process and its watches.
+//! The users' edits, and faults of the operator's process and watches.
+
+use machine::cluster::model::{set_replicas, switchover};
 
 use super::super::event::Event;
 use super::super::names::{number, pod};
@@ -6,15 +8,15 @@ use super::super::plan::{Fault, durability};
 use super::super::world::World;
 use super::objects::{self, PARAMETER};
 
-/// So much later its watches tell where they lag, in milliseconds.
+/// Additional delay of lagging watches, in milliseconds.
 const LAG: u64 = 6_000;
-/// A leader that is silent is waited for so long, in milliseconds, as in the operator.
+/// How long until a silent leader is replaced, in milliseconds, as in the operator.
 const LEAD: u64 = 15_000;
 /// Values of [`PARAMETER`].
 const VALUES: [&str; 4] = ["50", "100", "200", "400"];
 
 impl World {
-    /// What runs from the beginning where there is an operator.
+    /// What runs from the beginning if there is an operator.
     pub fn begin_whole(&mut self) {
         self.queue.push(300, Event::StartOperator { operator: 0 });
         for node in 0..self.plan.members {
@@ -23,7 +25,7 @@ impl World {
         }
     }
 
-    /// A fault that is another one, or only there, where an operator runs; says whether it is.
+    /// Applies a fault that is different, or only exists, where an operator runs; returns whether it is one.
     pub fn strike_whole(&mut self, fault: Fault, node: usize, other: usize, begins: bool) -> bool {
         let (members, leader) = (self.plan.members, self.leader);
         match fault {
@@ -48,12 +50,8 @@ impl World {
             Fault::EditReplicas if begins => self.edit_database("replicas changed", |database| {
                 let replicas = other % members + 1;
                 let spec = &mut database.spec;
-                spec.replicas = i32::try_from(replicas).unwrap_or(1);
-                // What the resource's rules demand of the user.
-                spec.durability
-                    .standbys
-                    .take_if(|standbys| *standbys as usize >= replicas);
-                spec.durability.mode.take_if(|_| replicas == 1);
+                let wanted = i32::try_from(replicas).unwrap_or(1);
+                set_replicas(spec, wanted, database.status.memo.durability);
                 spec.primary.prefer.take_if(|prefer| number(prefer) >= replicas);
                 spec.fenced.retain(|name| number(name) < replicas);
             }),
@@ -67,8 +65,8 @@ impl World {
                 database.spec.postgres.parameters.insert(PARAMETER.to_owned(), value);
             }),
             Fault::RequestSwitchover if begins => {
-                let value = format!("{}/{}", pod(other % self.replicas()), self.now);
-                self.edit_database("switchover requested", |database| database.switchover = Some(value));
+                let request = switchover(&pod(other % self.replicas()), &self.now.to_string());
+                self.edit_database("switchover requested", |database| database.request = Some(request));
             }
             Fault::DeletePod if begins && self.pod_object(node).is_some() => {
                 self.change_pod(node, |pod| pod.terminating = true);
@@ -111,7 +109,7 @@ impl World {
         }
     }
 
-    /// One that was stopped goes on. If it leads no more it finds that soon.
+    /// A stopped operator continues. If it no longer leads, it finds that out soon.
     fn go_on(&mut self, index: usize) {
         self.thaw_operator(index);
         if index != self.leader {
@@ -120,7 +118,7 @@ impl World {
         }
     }
 
-    /// An operator leads from now on, unless the former leader runs and has renewed the lead within its duration.
+    /// From now on this operator leads, unless the former leader runs and has renewed its lead in time.
     pub fn take_over(&mut self, index: usize) {
         let former = &self.operators[self.leader];
         let another = self.leader != index && former.run.is_some();
@@ -135,14 +133,15 @@ impl World {
         self.start_operator(index);
     }
 
-    /// One that leads no more ends, unless it leads again.
+    /// An operator that no longer leads ends, unless it leads again.
     pub fn end_operator(&mut self, index: usize) {
         if self.leader != index {
             self.kill_operator(index);
         }
     }
 
-    /// Faults are over: one operator lives and sees, no node is drained, and nobody is fenced or hibernates.
+    /// Faults are over: one operator lives and sees everything, no node is drained, no instance is fenced, and nothing
+    /// hibernates.
     pub fn calm_operated(&mut self) {
         self.edit_database("fences lifted", |database| {
             database.spec.fenced.clear();

@@ -10,52 +10,52 @@ use super::super::event::{Event, News};
 use super::super::world::World;
 use super::wall;
 
-/// Distance between looks at the pod, and between its readiness probes, in milliseconds.
+/// Interval between checks of the pod, and between its readiness probes, in milliseconds.
 const EVERY: u64 = 1_000;
-/// So many probes in a row that fail make a pod unready, as in the pod template.
+/// How many failed probes in a row make a pod unready, as in the pod template.
 const FAILURES: u8 = 3;
 /// `terminationGracePeriodSeconds`, in milliseconds.
 const GRACE: u64 = 60_000;
-/// A node of which nothing is heard for so long counts as not ready, and so do its pods, in milliseconds.
+/// How long until a silent node, and its pods, count as not ready, in milliseconds.
 const LOST: u64 = 40_000;
 
 /// The pod that a kubelet runs.
 #[derive(Clone, Debug, Default)]
 pub struct Sandbox {
-    /// Its UID; `None`: there is none.
+    /// Its UID; `None`: no pod runs.
     pub uid: Option<String>,
-    /// It is being ended: the time at which what still runs is killed.
+    /// Set while it is terminating: when the remaining processes are killed.
     ends: Option<u64>,
     /// Probes that have failed in a row.
     failed: u8,
-    /// When it told the API server anything last.
+    /// When it last reported to the API server.
     told: u64,
 }
 
 impl Sandbox {
-    /// The pod of the beginning.
+    /// The pod that exists at the beginning.
     pub fn of(uid: String) -> Self {
         Self {
             uid: Some(uid),
             ..Self::default()
         }
     }
-    /// Nothing is left of it.
+    /// The pod is gone without leftovers.
     pub fn end(&mut self) {
         (self.uid, self.ends) = (None, None);
     }
-    /// Its address is somebody's, whether or not a container runs.
+    /// True if its address exists, whether or not a container runs.
     pub fn is_there(&self) -> bool {
         self.uid.is_some()
     }
-    /// A container may run in it.
+    /// True if a container may run in it.
     pub fn runs(&self) -> bool {
         self.uid.is_some() && self.ends.is_none()
     }
 }
 
 impl World {
-    /// A kubelet looks again in its time.
+    /// A kubelet checks its pod, and schedules the next check.
     pub fn kubelet(&mut self, node: usize, again: bool) {
         if again {
             self.after(EVERY, Event::Kubelet { node, again });
@@ -77,13 +77,13 @@ impl World {
         }
     }
 
-    /// Something of the pod has changed: the kubelet hears of it soon.
+    /// The pod's object has changed: the kubelet learns of it soon.
     pub fn kubelet_soon(&mut self, node: usize) {
         let delay = self.random.operator.between(10, 300);
         self.after(delay, Event::Kubelet { node, again: false });
     }
 
-    /// The pod's object and what runs here are brought together.
+    /// Makes what runs here agree with the pod's object.
     fn follow_pod(&mut self, node: usize) {
         let bound = |pod: &&Pod| pod.node.is_some() || pod.terminating;
         let object = self
@@ -121,14 +121,15 @@ impl World {
         }
     }
 
-    /// The grace is over.
+    /// Kills what still runs after the grace period.
     fn end_what_is_late(&mut self, node: usize) {
         if self.nodes[node].sandbox.ends.is_some_and(|ends| self.now >= ends) {
             self.kill_container(node);
         }
     }
 
-    /// A drain tries again and again to evict the pod of its node, and the budget of the pod's role says whether it may.
+    /// A drain tries repeatedly to evict the pod of its node. The disruption budget of the pod's role decides whether
+    /// it may.
     fn evict(&mut self, node: usize) {
         let (objects, replicas) = (&self.api.objects, self.api.objects.database.replicas());
         let drains =
@@ -149,7 +150,7 @@ impl World {
         }
     }
 
-    /// The pod's object goes; the StatefulSet makes another one.
+    /// The pod's object is removed; the StatefulSet makes another one.
     pub fn remove_pod(&mut self, node: usize) {
         self.note(Some(node), || "the pod is gone".to_owned());
         self.change_pods(|pods, _| {
@@ -158,7 +159,7 @@ impl World {
         self.control_soon();
     }
 
-    /// The readiness probe, and its word at the API server.
+    /// The readiness probe, and its report to the API server.
     fn probe(&mut self, node: usize) {
         let now = self.boot_time(node);
         let place = &self.nodes[node];

@@ -1,11 +1,13 @@
-//! One look of an operator: observe, decide, write the status if it is due, or carry out the action; each is one request, and
-//! its answer brings the next look.
+//! One reconcile of an operator: observe, decide, and write the status if that is due or execute the action. Each is
+//! one request, and its answer leads to the next reconcile.
 
 use std::collections::BTreeMap;
 
 use api::ClusteredDatabaseStatus;
 use chrono::{DateTime, Utc};
-use machine::cluster::{Action, Basis, Cluster, Decision, Exact, FaultKind, StatusChange, Target, decide, status};
+use machine::cluster::{
+    Action, Basis, Cluster, Decision, FaultKind, ObjectVersion, StatusChange, Target, decide, status,
+};
 use machine::reconcile::{Next, SHORTEST_WAIT};
 
 use super::super::distort;
@@ -16,11 +18,11 @@ use super::requests::{About, Answer, Doomed, Pending, Request, Then};
 use super::view::wanted;
 use super::wall;
 
-/// More writes than this in one run are a defect: it does not come to rest.
+/// More writes than this in one run are a defect: the operator does not become idle.
 const MOST_WRITES: u64 = 4_000;
 
 impl World {
-    /// Decides, and sends the one request that this comes to, or waits.
+    /// Decides, and sends the resulting request, or waits.
     pub fn look_over(&mut self, index: usize) {
         let (now, bug) = (wall(self.now), self.plan.bug);
         let operator = &mut self.operators[index];
@@ -72,14 +74,20 @@ impl World {
         }
     }
 
-    /// When nothing is to be done until then.
+    /// Schedules the next reconcile.
     fn sleep(&mut self, index: usize, until: DateTime<Utc>) {
         let delay = (until - wall(self.now)).to_std().unwrap_or_default().max(SHORTEST_WAIT);
         self.look_again(index, u64::try_from(delay.as_millis()).unwrap_or(u64::MAX));
     }
 
-    /// The claims of members whose keys are signed are read once more before.
-    fn write_status(&mut self, index: usize, version: String, next: ClusteredDatabaseStatus, claims: Vec<Exact>) {
+    /// Writes the status. Before that the claims of members whose keys are being signed are read again.
+    fn write_status(
+        &mut self,
+        index: usize,
+        version: String,
+        next: ClusteredDatabaseStatus,
+        claims: Vec<ObjectVersion>,
+    ) {
         let request = Request::Status {
             version: version.clone(),
             status: Box::new(next),
@@ -92,7 +100,7 @@ impl World {
         self.send(index, Request::ReadClaims, about, Then::ConfirmClaims { claims, what });
     }
 
-    /// Sends what the action comes to; where it relies on a `basis`, the resource and the Lease are read once more before.
+    /// Sends the request of an action. If it relies on a `basis`, the resource and the Lease are read again before.
     fn carry_out(&mut self, index: usize, decision: Decision, basis: Option<Basis>) {
         let Some(target) = decision.action.target() else {
             return;
@@ -114,7 +122,7 @@ impl World {
             Action::DeleteClaim(claim) => Request::Delete(Doomed::Claim(claim)),
             other => {
                 return self.violate(format!(
-                    "operator {index} decides what this world does not know: {other:?}"
+                    "operator {index} decides an action that this world does not have: {other:?}"
                 ));
             }
         };
@@ -127,7 +135,7 @@ impl World {
         }
     }
 
-    /// A request was answered, or will not be.
+    /// A request was answered, or failed.
     pub fn answered(&mut self, index: usize, call: u64, answer: Answer) {
         let operator = &mut self.operators[index];
         let Some(pending) = operator.pending.take_if(|pending| pending.call == call) else {
@@ -145,7 +153,8 @@ impl World {
             }
             (Then::ConfirmLease { basis, what }, Answer::Lease(live)) if basis.is_lease(Some(&live)) => {
                 if !self.lead_covers_request(index) {
-                    self.coverage.reach("nothing taken away by one that may not lead");
+                    self.coverage
+                        .reach("nothing taken away by an operator that may not lead");
                     return self.failed(index, about, FaultKind::Transient);
                 }
                 return self.send(index, *what, about, Then::Act);
@@ -187,19 +196,19 @@ impl World {
         self.sleep(index, again);
     }
 
-    /// The operator's writes never end.
+    /// Counts the operator's writes, to find that they never end.
     pub fn count_write(&mut self) {
         self.checks.writes += 1;
         if self.checks.writes > MOST_WRITES {
             self.violate(format!(
-                "more than {MOST_WRITES} writes of the operator: it does not come to rest"
+                "more than {MOST_WRITES} writes of the operator: it does not become idle"
             ));
         }
     }
 }
 
-/// The claims of the members whose keys are to be signed.
-fn claims_of_keys(decision: &Decision) -> Vec<Exact> {
+/// The claims of the members whose keys should be signed.
+fn claims_of_keys(decision: &Decision) -> Vec<ObjectVersion> {
     let Action::WriteStatus(changes) = &decision.action else {
         return Vec::new();
     };
@@ -210,7 +219,7 @@ fn claims_of_keys(decision: &Decision) -> Vec<Exact> {
     claims.collect()
 }
 
-/// A certificate for each key that is to be signed.
+/// A certificate for each key that should be signed.
 fn signed(decision: &Decision) -> BTreeMap<String, String> {
     let Action::WriteStatus(changes) = &decision.action else {
         return BTreeMap::new();

@@ -1,6 +1,7 @@
-//! The operator over the agents: `machine::cluster` decides what the users' edits come to, from what its watches have shown it,
-//! and its requests find or miss the versions that it names. With the StatefulSet's controller and the kubelets, which make and
-//! end pods. Its loop and its bookkeeping are `operator::execute`'s, its caches `operator::cache`'s.
+//! The operator above the agents. `machine::cluster` decides how to carry out the users' edits, from what its watches
+//! have shown, and its requests succeed or fail by the versions that they name. The StatefulSet's controller and the
+//! kubelets make and end pods. The loop and the bookkeeping are those of `operator::execute`, the caches those of
+//! `operator::cache`.
 
 mod checks;
 mod edits;
@@ -26,41 +27,41 @@ pub use objects::Objects;
 pub use requests::{Answer, Doomed, Request};
 pub use view::{Kind, Seen, View};
 
-/// One operator's process, and the place that it runs in.
+/// One operator's process, and the place where it runs.
 #[derive(Clone, Debug, Default)]
 pub struct Operator {
-    /// Its run; `None` while there is none.
+    /// Its run; `None` while no process runs.
     pub run: Option<u32>,
     runs: u32,
     view: View,
     pass: Pass<Target>,
     pending: Option<requests::Pending>,
     generation: u64,
-    /// It rests: nothing is left to do about this version of the resource.
+    /// The version of the resource for which it is idle: nothing is left to do.
     rests: Option<u64>,
     said: String,
-    /// It is stopped, so often; what it would do waits.
+    /// How many faults have stopped it; its events wait.
     pub frozen: u8,
     pub waits: Vec<Event>,
-    /// When it renewed the lead last before it was stopped; and when it has done so again, if it leads.
+    /// When it last renewed the lead before it was stopped; and when it renews it next, if it leads.
     renewed: u64,
     renews: u64,
-    /// What its watches tell comes so much later, in milliseconds.
+    /// Additional delay of its watches, in milliseconds.
     pub lag: u64,
-    /// Watches that tell nothing.
+    /// Watches that deliver nothing.
     blind: BTreeMap<Kind, u8>,
-    /// Watches that are to be begun again.
+    /// Watches that must be restarted.
     broken: BTreeSet<Kind>,
-    /// When the last news of each kind arrives: they stay in order.
+    /// When the last news of each kind arrives: news stay in order.
     last: BTreeMap<Kind, u64>,
 }
 
-/// What a thing of the operator does.
+/// What happens in an operator's process.
 #[derive(Clone, Debug)]
 pub enum Operating {
-    /// It looks at the database, if it has not meanwhile.
+    /// It reconciles, unless it has done so meanwhile.
     Look { generation: u64 },
-    /// A watch tells it something.
+    /// A watch delivers something.
     Seen(Seen),
     /// A request was answered.
     Answered { call: u64, answer: Box<Answer> },
@@ -68,18 +69,18 @@ pub enum Operating {
     Late { call: u64 },
 }
 
-/// A request may be sent so long after the last renewal of the lead, in milliseconds, as in the operator.
+/// How long after the last renewal of the lead a request may be sent, in milliseconds, as in the operator.
 const FRESH: u64 = 4_000;
-/// One that goes on and leads has renewed the lead so much later, in milliseconds.
+/// How long after it continues a leading operator renews the lead, in milliseconds.
 const RENEWS: u64 = 20;
 
-/// The time as people and objects tell it.
+/// The time as users and objects see it.
 pub fn wall(now: u64) -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::days(20_000) + TimeDelta::milliseconds(i64::try_from(now).unwrap_or(i64::MAX))
 }
 
 impl World {
-    /// A process starts, which knows nothing but what is stored.
+    /// A process starts. It knows only what is stored.
     pub fn start_operator(&mut self, index: usize) {
         let operator = &mut self.operators[index];
         if operator.run.is_some() {
@@ -100,7 +101,7 @@ impl World {
         }
     }
 
-    /// It is gone; what it has sent may still arrive.
+    /// It is killed; its requests may still arrive.
     pub fn kill_operator(&mut self, index: usize) {
         let operator = &mut self.operators[index];
         if operator.run.is_none() {
@@ -114,7 +115,7 @@ impl World {
         self.note(None, || format!("operator {index} is killed"));
     }
 
-    /// It stands still.
+    /// It is stopped.
     fn freeze_operator(&mut self, index: usize) {
         let operator = &mut self.operators[index];
         if operator.frozen == 0 && self.now >= operator.renews {
@@ -123,7 +124,7 @@ impl World {
         count(&mut operator.frozen, true);
     }
 
-    /// What it sends now arrives before another one may lead, by its own clock.
+    /// True if a request sent now arrives before another operator may lead, by its own clock.
     fn lead_covers_request(&self, index: usize) -> bool {
         let operator = &self.operators[index];
         let renewed = index == self.leader && self.now >= operator.renews;
@@ -141,7 +142,7 @@ impl World {
         }
     }
 
-    /// Its watches of some kinds tell nothing, or do so again; `which`: one bit for each kind.
+    /// Its watches of some kinds deliver nothing, or deliver again; `which`: one bit for each kind.
     pub fn blind_operator(&mut self, index: usize, which: usize, blind: bool) {
         for (bit, kind) in Kind::ALL.into_iter().enumerate() {
             if which & (1 << bit) != 0 {
@@ -150,7 +151,7 @@ impl World {
         }
     }
 
-    /// Nothing is wrong with any operator any more.
+    /// Ends all faults of operators.
     pub fn heal_operators(&mut self) {
         for index in 0..self.operators.len() {
             self.operators[index].lag = 0;
@@ -188,7 +189,7 @@ impl World {
         }
     }
 
-    /// It looks again in so many milliseconds.
+    /// It reconciles again in this many milliseconds.
     fn look_again(&mut self, index: usize, delay: u64) {
         let operator = &mut self.operators[index];
         let Some(run) = operator.run else { return };
@@ -205,14 +206,15 @@ impl World {
         );
     }
 
-    /// What the API server has of one kind is shown to every operator.
+    /// Shows the present objects of one kind to every operator.
     pub fn show(&mut self, kind: Kind) {
         for index in 0..self.operators.len() {
             self.show_to(index, kind, 20);
         }
     }
 
-    /// In order, within `usual` milliseconds, late, or never: then the watch is begun again some time later.
+    /// Delivers in order: within `usual` milliseconds, late, or never. In the last case the watch is restarted some
+    /// time later.
     fn show_to(&mut self, index: usize, kind: Kind, usual: u64) {
         let seen = self.seen(kind);
         let operator = &mut self.operators[index];
@@ -246,7 +248,7 @@ impl World {
         );
     }
 
-    /// A broken watch of an operator is begun again, when that is possible.
+    /// A broken watch of an operator is restarted, if that is possible.
     pub fn watch_again(&mut self, index: usize, run: u32, kind: Kind) {
         if self.operators[index].run == Some(run) {
             self.operators[index].broken.remove(&kind);

@@ -1,16 +1,18 @@
-//! The objects that the operator works on, as the API server has them; what a user does to them, and what agents read of them.
+//! The objects that the operator works on, as the API server has them; how users change them, and how agents read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use api::names::{ROLE_PRIMARY, ROLE_REPLICA};
+use api::operation::Request;
 use api::spec::{ClusteredDatabaseSpec, DurabilitySpec, FailoverProfile, VolumeFate};
 use api::status::{DurabilityMode, Intent, MemberStatus, Memo};
 use api::{ClusteredDatabaseStatus, Phase, WantedDurability};
-use machine::cluster::testing::Scene;
-use machine::cluster::{Claim, Pod, Resources, SetFacts, Volume, WalVolumes};
+use machine::cluster::model::Scene;
+use machine::cluster::{Claim, Pod, Resources, StatefulSetView, Volume, WalVolumes};
 use machine::protocol::settings_hash;
 use machine::timing::Timing;
+use machine::units::Bytes;
 
 use super::super::event::Event;
 use super::super::names::{CLUSTER, SYSTEM_ID, claim, key, member, number, pod, pod_uid};
@@ -22,10 +24,10 @@ use super::wall;
 
 /// The parameter of PostgreSQL that an edit changes; it needs a restart.
 pub const PARAMETER: &str = "max_connections";
-/// Bytes of each volume.
-pub const BYTES: u64 = 1 << 30;
+/// The size of each volume.
+pub const BYTES: Bytes = Bytes::gib(1);
 
-/// What is there.
+/// All objects.
 #[derive(Clone, Debug)]
 pub struct Objects {
     pub database: Rc<Database>,
@@ -34,7 +36,7 @@ pub struct Objects {
     /// The version of the pods' list.
     pub pods_version: u64,
     pub claims: Rc<BTreeMap<u32, Claim>>,
-    /// Names of nodes that take no pods.
+    /// Names of nodes that accept no pods.
     pub cordoned: Rc<BTreeSet<String>>,
     /// Values of [`PARAMETER`], by the hash of settings.
     pub limits: BTreeMap<String, u32>,
@@ -48,20 +50,20 @@ pub struct Database {
     pub version: u64,
     pub generation: i64,
     pub spec: ClusteredDatabaseSpec,
-    /// How often the image was changed, and what the template comes to.
+    /// Counts changes of the image, and the resulting revision of the template.
     pub image: u32,
     pub revision: String,
     /// Hash of the parameters.
     pub settings: String,
-    /// The annotation that asks for a switchover.
-    pub switchover: Option<String>,
+    /// The request of an operation.
+    pub request: Option<Request>,
     pub status: ClusteredDatabaseStatus,
 }
 
-/// The StatefulSet: what decisions look at, and the revision of its template.
+/// The StatefulSet: the parts that decisions need, and the revision of its template.
 #[derive(Clone, Debug)]
 pub struct Set {
-    pub facts: SetFacts,
+    pub facts: StatefulSetView,
     pub template: String,
 }
 
@@ -72,13 +74,13 @@ impl Set {
 }
 
 impl Objects {
-    /// A database at rest.
+    /// An idle database.
     pub fn new(plan: &Plan) -> Self {
         let members = u32::try_from(plan.replicas).unwrap_or(u32::MAX);
         let mut spec = Scene::new(members).spec;
         spec.durability = durability(plan.durability);
         if Random::of(plan.seed, "claims").chance(500) {
-            spec.volume_policy.on_scale_down = VolumeFate::Delete;
+            spec.storage.retention_policy.when_scaled = VolumeFate::Delete;
         }
         if plan.timing == Timing::FAST {
             spec.failover.profile = FailoverProfile::Fast;
@@ -90,11 +92,11 @@ impl Objects {
             image: 0,
             revision: String::new(),
             settings: String::new(),
-            switchover: None,
+            request: None,
             status: status(plan),
         };
         database.describe();
-        let facts = SetFacts {
+        let facts = StatefulSetView {
             uid: "set".to_owned(),
             resource_version: "1".to_owned(),
             replicas: members,
@@ -127,7 +129,7 @@ impl Objects {
 impl Database {
     fn describe(&mut self) {
         self.revision = format!("r{}", self.image);
-        self.settings = settings_hash(&self.spec.postgres.parameters);
+        self.settings = settings_hash(&self.spec.postgres.settings());
     }
 
     /// `spec.replicas`.
@@ -136,12 +138,12 @@ impl Database {
     }
 }
 
-/// As a spec says it.
+/// As a spec states it.
 pub fn durability(wanted: WantedDurability) -> DurabilitySpec {
     let standbys = u32::try_from(wanted.standbys).ok();
     DurabilitySpec {
         mode: Some(wanted.mode),
-        standbys: standbys.filter(|_| wanted.mode != DurabilityMode::Async),
+        synchronous_standbys: standbys.filter(|_| wanted.mode != DurabilityMode::Async),
     }
 }
 
@@ -196,7 +198,7 @@ fn new_pod(ordinal: u32, uid: &str, template: &str, now: u64, version: u64) -> P
         resizing: None,
         resources: Resources::Given,
         role: Some(ROLE_REPLICA.to_owned()),
-        token_void: false,
+        token_revoked: false,
         image_error: None,
         trouble: None,
         bootstrap_error: None,
@@ -220,6 +222,7 @@ fn new_claim(ordinal: u32, volume: u32, version: u64, now: u64) -> Claim {
         capacity: None,
         growth: None,
         cluster_uid: Some(CLUSTER.to_owned()),
+        differs: false,
     }
 }
 
@@ -239,14 +242,14 @@ impl World {
         self.database_changed();
     }
 
-    /// Its watchers hear of it: operators, and agents in their words.
+    /// The resource's watchers learn of it: operators, and agents in their own form.
     pub fn database_changed(&mut self) {
         let database = Rc::clone(&self.api.objects.database);
         let spec = &mut self.api.spec;
         let status = &database.status;
         let node_of = |pod: &String| Some(number(pod)).filter(|node| *node < spec.certified.len());
         spec.members = database.replicas() as usize;
-        spec.durability = database.spec.wanted_durability();
+        spec.durability = database.spec.wanted_durability(status.memo.durability);
         spec.preferred = database.spec.primary.prefer.as_ref().and_then(node_of);
         spec.settings.clone_from(&database.settings);
         let Intent {
@@ -265,7 +268,7 @@ impl World {
         self.spec_changed();
     }
 
-    /// Pods change, or one of them does.
+    /// Changes the pods, or one of them.
     pub fn change_pods(&mut self, change: impl FnOnce(&mut BTreeMap<u32, Pod>, &str)) {
         let version = self.api.next();
         let objects = &mut self.api.objects;
@@ -279,7 +282,7 @@ impl World {
         self.api.objects.pods.get(&u32::try_from(node).ok()?)
     }
 
-    /// Claims that are to go, and that no pod uses any more, go.
+    /// Deleted claims that no pod uses any more are removed.
     fn let_go_of_claims(&mut self) {
         let objects = &self.api.objects;
         let goes = |claim: &&Claim| claim.terminating && !objects.pods.contains_key(&claim.ordinal);
@@ -292,7 +295,7 @@ impl World {
         going.into_iter().for_each(|ordinal| self.drop_claim(ordinal as usize));
     }
 
-    /// The StatefulSet's controller ends the pods that are too many, all at once, and makes those that are missing.
+    /// The StatefulSet's controller ends surplus pods, all at once, and makes missing ones.
     pub fn control(&mut self) {
         if self.api.down > 0 {
             return self.control_soon();
@@ -322,7 +325,7 @@ impl World {
         self.control_soon();
     }
 
-    /// Pods get the nodes that their volumes are on, where these take pods.
+    /// Pods are bound to the nodes of their volumes, if these accept pods.
     pub fn schedule(&mut self) {
         let cordoned = Rc::clone(&self.api.objects.cordoned);
         let waits = |pod: &&Pod| pod.node.is_none() && !cordoned.contains(&node_name(pod.ordinal));
@@ -336,7 +339,7 @@ impl World {
         }
     }
 
-    /// A node takes pods no more, or does so again.
+    /// A node stops accepting pods, or accepts them again.
     pub fn cordon(&mut self, node: usize, cordoned: bool) {
         let name = node_name(u32::try_from(node).unwrap_or(u32::MAX));
         let nodes = Rc::make_mut(&mut self.api.objects.cordoned);
@@ -354,7 +357,7 @@ impl World {
         self.after(delay, Event::Control);
     }
 
-    /// A claim is made for the volume that there is on this node.
+    /// A claim is made for the volume that exists on this node.
     pub fn make_claim(&mut self, node: usize) {
         let (version, volume) = (self.api.next(), self.nodes[node].volume.number);
         let ordinal = u32::try_from(node).unwrap_or(u32::MAX);
@@ -363,7 +366,7 @@ impl World {
         self.show(Kind::Claims);
     }
 
-    /// A claim is deleted: it goes when no pod uses it any more, and that is seen.
+    /// A claim is deleted. It is removed once no pod uses it any more, and that is noticed.
     pub fn delete_claim(&mut self, node: usize) {
         let ordinal = u32::try_from(node).unwrap_or(u32::MAX);
         if self
@@ -383,7 +386,7 @@ impl World {
         self.control_soon();
     }
 
-    /// A claim goes, and its volume with all that is on it.
+    /// A claim is removed, and its volume with all data.
     pub fn drop_claim(&mut self, node: usize) {
         self.empty_volume(node);
         self.api.next();
@@ -392,7 +395,7 @@ impl World {
         self.show(Kind::Claims);
     }
 
-    /// What there is of one kind.
+    /// The present objects of one kind.
     pub fn seen(&self, kind: Kind) -> Seen {
         let objects = &self.api.objects;
         match kind {

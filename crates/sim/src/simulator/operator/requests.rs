@@ -1,10 +1,10 @@
-//! The operator's requests: on their way, at the API server with the versions that they expect, and back.
+//! The operator's requests: in flight, at the API server with the versions that they expect, and their answers.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use api::ClusteredDatabaseStatus;
-use machine::cluster::{ApplyHow, Basis, Claim, Exact, Pod, Target};
+use machine::cluster::{ApplyHow, Basis, Claim, ObjectVersion, Pod, Target};
 use machine::protocol::LeaseRecord;
 
 use super::super::distort::Bug;
@@ -15,7 +15,7 @@ use super::Operating;
 use super::objects::{Database, Set};
 use super::view::Kind;
 
-/// The longest that an answer is waited for, in milliseconds, as in the operator.
+/// Time limit of an answer, in milliseconds, as in the operator.
 const TIMEOUT: u64 = 10_000;
 
 /// A request.
@@ -26,7 +26,7 @@ pub enum Request {
         status: Box<ClusteredDatabaseStatus>,
     },
     Label {
-        pod: Exact,
+        pod: ObjectVersion,
         role: &'static str,
     },
     Delete(Doomed),
@@ -40,14 +40,14 @@ pub enum Request {
     ReadClaims,
 }
 
-/// What is to be deleted.
+/// The object to delete.
 #[derive(Clone, Debug)]
 pub enum Doomed {
-    Pod(Exact),
-    Claim(Exact),
+    Pod(ObjectVersion),
+    Claim(ObjectVersion),
 }
 
-/// The answer: what there is now.
+/// The answer: the present object.
 #[derive(Clone, Debug)]
 pub enum Answer {
     Database(Rc<Database>),
@@ -59,16 +59,16 @@ pub enum Answer {
     Claim(Box<Claim>),
     /// The object with this UID is gone.
     Gone(String),
-    /// It is not what was expected.
+    /// The object is not the expected one.
     Conflict,
-    /// No answer, or an error that may go away by itself.
+    /// No answer, or an error that may be transient.
     Failed,
 }
 
-/// What a request is done to, and the version by which that was known.
+/// The target of a request, and the version by which it was known.
 pub type About = (Target, Option<String>);
 
-/// A request that is waited for.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub struct Pending {
     pub call: u64,
@@ -81,25 +81,25 @@ pub struct Pending {
 pub enum Then {
     Status,
     Act,
-    /// Before something is taken away: the resource must be the same.
+    /// Before something is taken away: the resource must be unchanged.
     Confirm {
         basis: Basis,
         what: Box<Request>,
     },
-    /// And so must the Lease.
+    /// The Lease must be unchanged too.
     ConfirmLease {
         basis: Basis,
         what: Box<Request>,
     },
-    /// Before keys are signed: these claims must be there.
+    /// Before keys are signed: these claims must exist.
     ConfirmClaims {
-        claims: Vec<Exact>,
+        claims: Vec<ObjectVersion>,
         what: Box<Request>,
     },
 }
 
 impl World {
-    /// Sends a request. It may be lost, refused, done and not answered, or late.
+    /// Sends a request. It may be lost, refused, executed without an answer, or late.
     pub fn send(&mut self, index: usize, request: Request, about: About, then: Then) {
         let call = self.number();
         let operator = &mut self.operators[index];
@@ -135,7 +135,7 @@ impl World {
         self.after(delay, Event::Operate { operator, run, what });
     }
 
-    /// A request arrives; `answer`: its sender is told.
+    /// A request arrives; `answer`: its sender gets the answer.
     pub fn asked_for(&mut self, index: usize, run: u32, call: u64, request: Request, answer: bool) {
         if self.api.down > 0 {
             return;
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// What it does, and the answer.
+    /// Executes a request, and returns the answer.
     pub fn answer_to(&mut self, request: Request) -> Answer {
         match request {
             Request::ReadDatabase => Answer::Database(Rc::clone(&self.api.objects.database)),
@@ -237,14 +237,14 @@ impl World {
         }
     }
 
-    /// Whether this pod is there at this version.
-    pub fn is_exact(&self, pod: &Exact) -> bool {
+    /// True if this pod exists at this version.
+    pub fn is_exact(&self, pod: &ObjectVersion) -> bool {
         let found = self.pod_object(number(pod.name()));
         let same = |found: &Pod| found.uid == pod.uid() && found.resource_version == pod.resource_version();
         found.is_some_and(|found| same(found) || self.overwrites())
     }
 
-    fn on_pod(&mut self, exact: &Exact, change: impl FnOnce(&mut Pod)) -> Answer {
+    fn on_pod(&mut self, exact: &ObjectVersion, change: impl FnOnce(&mut Pod)) -> Answer {
         let node = number(exact.name());
         if !self.is_exact(exact) {
             return Answer::Conflict;
@@ -254,7 +254,7 @@ impl World {
             .map_or(Answer::Conflict, |pod| Answer::Pod(Box::new(pod.clone())))
     }
 
-    /// A pod that is there changes; if it says the same afterwards, nothing happens.
+    /// Changes a pod that exists; if the result is equal, nothing happens.
     pub fn change_pod(&mut self, node: usize, change: impl FnOnce(&mut Pod)) {
         let Some(before) = self.pod_object(node).cloned() else {
             return;
@@ -269,7 +269,7 @@ impl World {
         }
     }
 
-    /// The mutant whose writes expect nothing.
+    /// True with the mutant whose writes have no preconditions.
     pub fn overwrites(&self) -> bool {
         self.plan.bug == Some(Bug::OperatorExpectsNothing)
     }

@@ -1,9 +1,9 @@
-//! What an operator knows: what each of its watches has shown, and the answers to its own writes where those are newer.
+//! What an operator knows: what each of its watches has shown, and newer answers to its own writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use machine::cluster::{ChildKind, ChildState, Claim, Fault, Known, Observed, Pod, StorageClass, Target, Wanted};
+use machine::cluster::{Claim, Fault, Known, Observed, OwnedObject, OwnedState, Pod, StorageClass, Target, Wanted};
 use machine::protocol::LeaseRecord;
 
 use super::super::names::CLUSTER;
@@ -13,7 +13,7 @@ use super::requests::Answer;
 /// The name of the database.
 pub const NAME: &str = "orders";
 
-/// A kind of objects, which has a watch of its own.
+/// A kind of object, which has a watch of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Database,
@@ -35,7 +35,7 @@ impl Kind {
     ];
 }
 
-/// What there is of one kind, as a watch has put it together by then.
+/// All objects of one kind, as a watch has shown them up to then.
 #[derive(Clone, Debug)]
 pub enum Seen {
     Database(Rc<Database>),
@@ -43,7 +43,7 @@ pub enum Seen {
     Set(Rc<Set>),
     Pods(u64, Rc<BTreeMap<u32, Pod>>),
     Claims(u64, Rc<BTreeMap<u32, Claim>>),
-    /// Names of those that take no pods.
+    /// Names of nodes that accept no pods.
     Nodes(Rc<BTreeSet<String>>),
 }
 
@@ -56,10 +56,10 @@ pub struct View {
     pods: Option<(u64, Rc<BTreeMap<u32, Pod>>)>,
     claims: Option<(u64, Rc<BTreeMap<u32, Claim>>)>,
     nodes: Option<Rc<BTreeSet<String>>>,
-    /// Pods as they were answered to writes that the watch has not shown yet; and what it was answered that it is gone.
+    /// Pods from answers to writes that the watch has not shown yet, and pods that such answers said are gone.
     written: BTreeMap<u32, Pod>,
     gone: BTreeSet<String>,
-    /// Claims that it has deleted.
+    /// UIDs of claims that it has deleted.
     deleted: BTreeSet<String>,
 }
 
@@ -72,7 +72,7 @@ fn version(text: &str) -> u64 {
 }
 
 impl View {
-    /// Takes in what a watch tells; says whether that is worth a look.
+    /// Takes what a watch delivers; returns whether that needs a reconcile.
     pub fn see(&mut self, seen: Seen) -> bool {
         match seen {
             Seen::Database(database) => self.put_database(database),
@@ -106,7 +106,7 @@ impl View {
         }
     }
 
-    /// Takes in the answer to a request of its own.
+    /// Takes the answer to a request of its own.
     pub fn put(&mut self, answer: Answer) {
         match answer {
             Answer::Database(database) => {
@@ -169,7 +169,7 @@ impl View {
         }
     }
 
-    /// The version by which it knows what is done to `target`.
+    /// The version by which it knows `target`.
     pub fn version(&self, target: &Target) -> Option<String> {
         match target {
             Target::Pod(name) => {
@@ -206,7 +206,7 @@ impl View {
         Some(pods.into_values().collect())
     }
 
-    /// Everything that a decision looks at. All objects that are not modelled are as they should be.
+    /// Everything that a decision reads. All objects that are not modelled are as they should be.
     pub fn observed(&self, database: &Database, faults: &BTreeMap<Target, Fault>) -> Observed {
         let mut observed = Observed {
             stateful_set: self.set.as_ref().map(|set| set.facts.clone()),
@@ -218,19 +218,21 @@ impl View {
             faults: faults.values().cloned().collect(),
             ..Observed::default()
         };
-        for kind in ChildKind::ALL {
-            let current = || ChildState::Current {
+        for kind in OwnedObject::ALL {
+            let current = || OwnedState::Current {
                 uid: format!("{kind:?}"),
             };
             let state = match (kind, &self.set) {
-                (ChildKind::StatefulSet, None) => None,
-                (ChildKind::StatefulSet, Some(set)) if set.template != database.revision => Some(ChildState::Drifted {
-                    uid: set.facts.uid.clone(),
-                    resource_version: set.facts.resource_version.clone(),
-                    what: "spec.template".to_owned(),
-                    immutable: false,
-                }),
-                (ChildKind::Lease, _) if self.lease.is_none() => None,
+                (OwnedObject::StatefulSet, None) => None,
+                (OwnedObject::StatefulSet, Some(set)) if set.template != database.revision => {
+                    Some(OwnedState::Drifted {
+                        uid: set.facts.uid.clone(),
+                        resource_version: set.facts.resource_version.clone(),
+                        what: "spec.template".to_owned(),
+                        immutable: false,
+                    })
+                }
+                (OwnedObject::Lease, _) if self.lease.is_none() => None,
                 _ => Some(current()),
             };
             observed.children[kind] = known(state);
@@ -239,7 +241,7 @@ impl View {
     }
 }
 
-/// What is wanted, by a version of the resource.
+/// The wanted state, by a version of the resource.
 pub fn wanted<'a>(database: &'a Database, version: &'a str) -> Wanted<'a> {
     Wanted {
         name: NAME,
@@ -256,10 +258,10 @@ pub fn wanted<'a>(database: &'a Database, version: &'a str) -> Wanted<'a> {
         bare_revision: &database.revision,
         image: "",
         default_image: "",
+        restarted_by: None,
         data_bytes: BYTES,
         wal_bytes: None,
-        recreate_lease: None,
-        accept_loss: None,
-        switchover: database.switchover.as_deref(),
+        request: database.request.as_ref(),
+        backup: None,
     }
 }

@@ -1,23 +1,24 @@
 use api::Phase;
+use api::operation::{Action as Asked, RecreateLease};
 use api::status::{DurabilityMode, FailureReason};
 
 use super::super::fixtures::{make_all_but_the_stateful_set, with};
 use super::*;
-use crate::cluster::testing::{Scene, empty_lease};
-use crate::cluster::{Apply, ApplyHow};
+use crate::cluster::model::{Scene, empty_lease};
+use crate::cluster::{Apply, ApplyHow, OwnedState};
 
 #[test]
 fn a_lost_lease_is_made_empty_while_its_holder_is_ready_and_commits_wait() {
     let lost = |change: fn(&mut Scene)| {
         let mut scene = Scene::ready(3);
-        scene.set_child(ChildKind::Lease, ChildState::Missing);
+        scene.set_child(OwnedObject::Lease, OwnedState::Missing);
         scene.observed.lease = Known::Known(None);
         change(&mut scene);
         let decision = scene.decide();
         let is_made = matches!(
             &decision.action,
             Action::Apply(Apply {
-                kind: ChildKind::Lease,
+                kind: OwnedObject::Lease,
                 how: ApplyHow::Make,
                 ..
             })
@@ -31,7 +32,7 @@ fn a_lost_lease_is_made_empty_while_its_holder_is_ready_and_commits_wait() {
     assert!(!lost(|scene| scene.pod_mut(0).terminating = true));
     assert!(!lost(|scene| scene.pod_mut(0).uid = "another".to_owned()));
     assert!(
-        !lost(|scene| scene.accept_loss = Some(scene.with_wanted(|wanted| format!("{}/9", wanted.uid)))),
+        !lost(|scene| scene.stored.intent.accept_loss = Some(9)),
         "it may have been taken by that"
     );
     assert!(
@@ -47,8 +48,8 @@ fn the_holder_of_a_lost_lease_is_waited_for_as_long_as_it_is_ready() {
         let what = "has a release that cannot be read".to_owned();
         let (uid, resource_version) = ("lease".to_owned(), "9".to_owned());
         scene.set_child(
-            ChildKind::Lease,
-            ChildState::Damaged {
+            OwnedObject::Lease,
+            OwnedState::Damaged {
                 uid,
                 resource_version,
                 what,
@@ -91,11 +92,9 @@ fn the_holder_of_a_lost_lease_is_waited_for_as_long_as_it_is_ready() {
 #[test]
 fn a_lost_lease_whose_last_holder_is_not_on_record_is_told_so() {
     let mut scene = Scene::ready(3);
-    scene.set_child(ChildKind::Lease, ChildState::Missing);
-    (scene.observed.lease, scene.recreate_lease) = (
-        Known::Known(None),
-        Some(scene.with_wanted(|wanted| wanted.uid.to_owned())),
-    );
+    scene.set_child(OwnedObject::Lease, OwnedState::Missing);
+    scene.observed.lease = Known::Known(None);
+    scene.ask_for_a_lease();
     scene.stored.members.clear();
     let message = scene.decide().failure.unwrap().message;
     assert!(message.contains("who held it last is not on record"), "{message}");
@@ -112,18 +111,19 @@ fn of_two_that_were_primary_nobody_knows_who_was_the_last() {
 #[test]
 fn a_lease_that_nobody_understands_is_told_with_the_way_back_and_left_alone() {
     for mut scene in [Scene::ready(3), Scene::new(3)] {
-        (scene.finalizer, scene.recreate_lease) = (true, Some(scene.with_wanted(|wanted| wanted.uid.to_owned())));
+        scene.finalizer = true;
+        scene.ask_for_a_lease();
         if scene.pods().is_empty() {
             make_all_but_the_stateful_set(&mut scene);
         }
         scene.observed.lease = Known::Unknown;
-        let damaged = ChildState::Damaged {
+        let damaged = OwnedState::Damaged {
             uid: "u".to_owned(),
             resource_version: "9".to_owned(),
             what: "cannot be understood: its annotation x".to_owned(),
             recoverable: false,
         };
-        scene.set_child(ChildKind::Lease, damaged);
+        scene.set_child(OwnedObject::Lease, damaged);
         let decision = scene.decide();
         let failure = decision.failure.unwrap();
         assert_eq!(
@@ -152,9 +152,9 @@ fn a_lease_that_is_made_again_asks_all_other_members() {
     let mut scene = Scene::ready(3);
     scene.elect(1);
     scene.store();
-    scene.set_child(ChildKind::Lease, ChildState::Missing);
+    scene.set_child(OwnedObject::Lease, OwnedState::Missing);
     scene.observed.lease = Known::Known(None);
-    scene.recreate_lease = Some(scene.with_wanted(|wanted| wanted.uid.to_owned()));
+    scene.ask_for_a_lease();
     let Action::RecreateLease {
         member,
         epoch,
@@ -171,4 +171,34 @@ fn a_lease_that_is_made_again_asks_all_other_members() {
     assert_eq!(lossy, Timeline(2), "what was given up on timeline 1 is not known");
     assert_eq!((rule.required, rule.names.len(), rule.promises_needed()), (1, 2, 2));
     assert!(!rule.names.contains(&member));
+}
+
+#[test]
+fn an_operation_for_a_lease_that_is_there_is_refused_and_one_for_a_lost_lease_is_done_when_it_is_there_again() {
+    let asked = |scene: &mut Scene| {
+        scene.ask(Asked::RecreateLease(RecreateLease {}));
+        scene.store();
+        let noted = scene.stored.memo.request.clone().unwrap();
+        (noted.outcome, noted.message.unwrap_or_default())
+    };
+    let (outcome, message) = asked(&mut Scene::ready(3));
+    assert_eq!(outcome, Some(RequestOutcome::GivenUp));
+    assert!(message.contains("Lease demo is there"), "{message}");
+    let mut scene = Scene::ready(3);
+    let lease = scene.observed.lease.clone();
+    scene.set_child(OwnedObject::Lease, OwnedState::Missing);
+    scene.observed.lease = Known::Known(None);
+    scene.pod_mut(0).ready = false;
+    assert_eq!(asked(&mut scene).0, None, "it is noted first");
+    assert_eq!(scene.decide().rule, "recreate-lease");
+    let mut nobody = scene.clone();
+    nobody.stored.members.values_mut().for_each(|member| member.role = None);
+    let refusal = nobody.with_facts(refusal_to_recreate).flatten();
+    assert!(refusal.unwrap().contains("is not on record"));
+    scene.observed.lease = lease;
+    scene.set_child(OwnedObject::Lease, OwnedState::Current { uid: "new".to_owned() });
+    scene.store();
+    let noted = scene.stored.memo.request.clone().unwrap();
+    assert_eq!(noted.outcome, Some(RequestOutcome::Done));
+    assert_eq!(noted.message.as_deref(), Some("Lease demo is there again, in epoch 1"));
 }

@@ -1,18 +1,19 @@
 use api::Phase;
+use api::spec::{BootstrapSpec, InitdbSpec, PasswordSecretRef};
 use api::status::FailureReason;
 
 use super::super::fixtures::{drifted, scene_name, with};
 use super::super::may_make;
 use super::*;
-use crate::cluster::testing::Scene;
-use crate::cluster::{Action, Apply, ApplyHow, Exact, Known};
+use crate::cluster::model::Scene;
+use crate::cluster::{Action, Apply, ApplyHow, Known, ObjectVersion};
 
 #[test]
 fn lost_secrets_and_leases_fail_with_the_way_back() {
-    for kind in [ChildKind::CaSecret, ChildKind::AppSecret, ChildKind::Lease] {
+    for kind in [OwnedObject::CaSecret, OwnedObject::AppSecret, OwnedObject::Lease] {
         let mut scene = Scene::ready(3);
-        scene.set_child(kind, ChildState::Missing);
-        if kind == ChildKind::Lease {
+        scene.set_child(kind, OwnedState::Missing);
+        if kind == OwnedObject::Lease {
             scene.observed.lease = Known::Known(None);
             scene.pod_mut(0).ready = false;
         }
@@ -22,10 +23,10 @@ fn lost_secrets_and_leases_fail_with_the_way_back() {
         let failure = decision.failure.unwrap();
         assert_eq!(failure.reason, FailureReason::PartLost);
         let way_back = match kind {
-            ChildKind::Lease => "the annotation clustereddatabase.io/recreate-lease",
+            OwnedObject::Lease => "kubectl cdb recreate-lease",
             _ => "restoring the Secret",
         };
-        assert!(waiting.what.ends_with("which is lost"), "{}", waiting.what);
+        assert_eq!(waiting.reason, Some(api::status::WaitReason::ObjectRestoration));
         assert!(waiting.who_can_end_it.contains(way_back), "{}", waiting.who_can_end_it);
         let lost = format!("{} {} is lost", kind.kind(), scene_name(kind));
         assert!(failure.message.starts_with(&lost), "{}", failure.message);
@@ -40,8 +41,20 @@ fn lost_secrets_and_leases_fail_with_the_way_back() {
 #[test]
 fn the_users_own_password_is_applied_again() {
     let mut scene = Scene::ready(3);
-    scene.spec.bootstrap.initdb.password_secret = Some("mine".to_owned());
-    scene.set_child(ChildKind::AppSecret, ChildState::Missing);
+    let own = PasswordSecretRef {
+        name: "mine".to_owned(),
+        key: "password".to_owned(),
+    };
+    let initdb = InitdbSpec {
+        password_secret_ref: Some(own),
+        ..InitdbSpec::default()
+    };
+    scene.spec.bootstrap = Some(BootstrapSpec {
+        initdb: Some(initdb),
+        volumes: None,
+        recovery: None,
+    });
+    scene.set_child(OwnedObject::AppSecret, OwnedState::Missing);
     assert!(matches!(
         scene.decide().action,
         Action::Apply(Apply {
@@ -56,8 +69,8 @@ fn whatever_is_made_after_it_shows_that_a_secret_was_made() {
     let evidence: [fn(&mut Scene); 4] = [
         |scene| scene.stored.system_identifier = Some("7400".to_owned()),
         |scene| {
-            let made = ChildState::Current { uid: "u".to_owned() };
-            scene.set_child(ChildKind::StatefulSet, made);
+            let made = OwnedState::Current { uid: "u".to_owned() };
+            scene.set_child(OwnedObject::StatefulSet, made);
         },
         |scene| scene.add_pod(0),
         |scene| {
@@ -66,11 +79,11 @@ fn whatever_is_made_after_it_shows_that_a_secret_was_made() {
         },
     ];
     let mut scene = Scene::new(3);
-    for kind in [ChildKind::CaSecret, ChildKind::StatefulSet] {
-        scene.set_child(kind, ChildState::Missing);
+    for kind in [OwnedObject::CaSecret, OwnedObject::StatefulSet] {
+        scene.set_child(kind, OwnedState::Missing);
     }
-    let is_lost = |scene: &Scene| with(scene, |facts| lost(facts, ChildKind::CaSecret));
-    let may_be_made = |scene: &Scene| with(scene, |facts| may_make(facts, ChildKind::CaSecret));
+    let is_lost = |scene: &Scene| with(scene, |facts| lost(facts, OwnedObject::CaSecret));
+    let may_be_made = |scene: &Scene| with(scene, |facts| may_make(facts, OwnedObject::CaSecret));
     assert!(!is_lost(&scene) && may_be_made(&scene));
     for (index, evidence) in evidence.into_iter().enumerate() {
         let mut scene = scene.clone();
@@ -80,27 +93,30 @@ fn whatever_is_made_after_it_shows_that_a_secret_was_made() {
     let mut unread = scene.clone();
     unread.observed.pods = Known::Unknown;
     assert!(!may_be_made(&unread));
-    scene.observed.children[ChildKind::StatefulSet] = Known::Unknown;
+    scene.observed.children[OwnedObject::StatefulSet] = Known::Unknown;
     assert!(!may_be_made(&scene));
 }
 
 #[test]
 fn an_emptied_secret_gets_its_content_again_or_is_lost() {
-    let damaged = |recoverable| ChildState::Damaged {
+    let damaged = |recoverable| OwnedState::Damaged {
         uid: "u".to_owned(),
         resource_version: "9".to_owned(),
         what: "holds no password".to_owned(),
         recoverable,
     };
-    for (kind, recoverable) in [(ChildKind::TlsSecret, true), (ChildKind::AppSecret, true)] {
+    for (kind, recoverable) in [(OwnedObject::TlsSecret, true), (OwnedObject::AppSecret, true)] {
         let mut scene = Scene::ready(3);
         scene.set_child(kind, damaged(recoverable));
         let Action::Apply(apply) = scene.decide().action else {
             panic!("{kind:?}")
         };
-        assert_eq!(apply.how, ApplyHow::Renew(Exact::new(scene_name(kind), "u", "9")));
+        assert_eq!(
+            apply.how,
+            ApplyHow::Renew(ObjectVersion::new(scene_name(kind), "u", "9"))
+        );
     }
-    for kind in [ChildKind::CaSecret, ChildKind::AppSecret] {
+    for kind in [OwnedObject::CaSecret, OwnedObject::AppSecret] {
         let mut scene = Scene::ready(3);
         scene.set_child(kind, damaged(false));
         let decision = scene.decide();
@@ -109,7 +125,7 @@ fn an_emptied_secret_gets_its_content_again_or_is_lost() {
         assert!(failure.message.contains("holds no password"), "{}", failure.message);
     }
     let mut scene = Scene::ready(3);
-    scene.set_child(ChildKind::CaSecret, damaged(false));
-    scene.set_child(ChildKind::TlsSecret, damaged(true));
+    scene.set_child(OwnedObject::CaSecret, damaged(false));
+    scene.set_child(OwnedObject::TlsSecret, damaged(true));
     assert!(matches!(scene.decide().action, Action::Wait(_)), "nobody can sign it");
 }

@@ -3,14 +3,13 @@ use api::status::FailureReason;
 
 use super::super::fixtures::{drifted, make_all_but_the_stateful_set, with};
 use super::*;
-use crate::cluster::failure::STORAGE_CLASS_RECHECK;
-use crate::cluster::testing::Scene;
-use crate::cluster::{Action, ChildState, Known};
+use crate::cluster::model::Scene;
+use crate::cluster::{Action, Known, OwnedState};
 use crate::protocol::Release;
 
 fn size(scene: &Scene) -> Option<u32> {
     match scene.decide().action {
-        Action::Apply(apply) if apply.kind == ChildKind::StatefulSet => apply.replicas,
+        Action::Apply(apply) if apply.kind == OwnedObject::StatefulSet => apply.replicas,
         _ => None,
     }
 }
@@ -19,8 +18,8 @@ fn size(scene: &Scene) -> Option<u32> {
 fn a_stateful_set_that_is_made_again_covers_the_holder_and_the_last_one() {
     let mut scene = Scene::ready(3);
     scene.elect(2);
-    scene.edit(|spec| spec.replicas = 1);
-    scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+    scene.scaled(1);
+    scene.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
     scene.observed.stateful_set = None;
     scene.pods_mut().clear();
     assert_eq!(size(&scene), Some(3), "the holder");
@@ -42,8 +41,8 @@ fn a_stateful_set_that_is_made_again_covers_the_holder_and_the_last_one() {
 #[test]
 fn a_stateful_set_that_is_put_right_gets_no_smaller() {
     let mut scene = Scene::ready(5);
-    scene.edit(|spec| spec.replicas = 3);
-    scene.set_child(ChildKind::StatefulSet, drifted(ChildKind::StatefulSet, false));
+    scene.scaled(3);
+    scene.set_child(OwnedObject::StatefulSet, drifted(OwnedObject::StatefulSet, false));
     assert_eq!(size(&scene), Some(5));
 }
 
@@ -60,9 +59,10 @@ fn who_led_last_comes_back_only_while_nobody_serves() {
 fn a_database_comes_back_though_a_service_is_in_dispute() {
     let mut scene = Scene::ready(3);
     scene.set_child(
-        ChildKind::RwService,
-        ChildState::Foreign {
+        OwnedObject::RwService,
+        OwnedState::Foreign {
             why: "theirs".to_owned(),
+            left: None,
         },
     );
     assert!(with(&scene, may_make_stateful_set));
@@ -74,8 +74,8 @@ fn a_database_comes_back_though_a_service_is_in_dispute() {
 #[test]
 fn a_stateful_set_gets_no_larger_while_claims_are_unknown() {
     let mut scene = Scene::ready(2);
-    scene.edit(|spec| spec.replicas = 3);
-    scene.set_child(ChildKind::StatefulSet, drifted(ChildKind::StatefulSet, false));
+    scene.scaled(3);
+    scene.set_child(OwnedObject::StatefulSet, drifted(OwnedObject::StatefulSet, false));
     assert_eq!(size(&scene), Some(3));
     scene.observed.claims = Known::Unknown;
     assert_eq!(size(&scene), Some(2));
@@ -86,7 +86,7 @@ fn a_stateful_set_is_not_made_while_pods_or_claims_are_unknown() {
     let made = |change: fn(&mut Scene)| {
         let mut scene = Scene::ready(3);
         scene.observed.stateful_set = None;
-        scene.set_child(ChildKind::StatefulSet, ChildState::Missing);
+        scene.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
         change(&mut scene);
         size(&scene)
     };
@@ -98,7 +98,7 @@ fn a_stateful_set_is_not_made_while_pods_or_claims_are_unknown() {
 #[test]
 fn claim_templates_are_changed_by_orphaning() {
     let mut scene = Scene::ready(3);
-    scene.set_child(ChildKind::StatefulSet, drifted(ChildKind::StatefulSet, true));
+    scene.set_child(OwnedObject::StatefulSet, drifted(OwnedObject::StatefulSet, true));
     assert!(matches!(scene.decide().action, Action::OrphanStatefulSet(_)));
     scene.claims_mut()[1].cluster_uid = Some("another".to_owned());
     scene.revision = "r2".to_owned();
@@ -155,7 +155,7 @@ fn a_missing_storage_class_is_looked_for_again_soon() {
     going.claims_mut()[2].terminating = false;
     assert!(at_fault(&going));
     let mut again = running.clone();
-    again.set_child(ChildKind::StatefulSet, ChildState::Missing);
+    again.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
     assert!(!at_fault(&again), "its volumes are there");
     running.stored.system_identifier = None;
     running.lease_mut().unwrap().system_id = None;

@@ -3,7 +3,7 @@ use super::*;
 use crate::protocol::{Lsn, Position, Timeline};
 
 #[test]
-fn who_suspects_alone_promises_nothing_until_asked_or_joined() {
+fn a_member_that_suspects_alone_promises_nothing_until_asked_or_joined() {
     let mut observed = silenced();
     assert_eq!(decided(&observed, SILENT).rule, "ask");
     observed.tasks.ask.running = Some(Work::Ask);
@@ -15,7 +15,7 @@ fn who_suspects_alone_promises_nothing_until_asked_or_joined() {
     third_answers(&mut observed, 1, None);
     assert_eq!(decided(&observed, SILENT).action, Action::Promise { epoch: Epoch(2) });
     assert_eq!(
-        decided(&observed, 4_000 + FRESH).action,
+        decided(&observed, 4_000 + FRESH.0).action,
         Action::Wait,
         "an old suspicion says nothing"
     );
@@ -34,7 +34,7 @@ fn what_cannot_be_read_is_no_promise() {
 }
 
 #[test]
-fn a_promise_that_was_written_down_and_not_completed_is_made_again() {
+fn a_promise_that_was_persisted_and_not_completed_is_made_again() {
     let mut observed = promised(2);
     observed.asked_for = Some(Epoch(2));
     observed.tasks.promise.failures = 1;
@@ -43,7 +43,7 @@ fn a_promise_that_was_written_down_and_not_completed_is_made_again() {
 }
 
 #[test]
-fn a_position_is_told_only_with_the_promise_and_when_it_is_final() {
+fn a_position_is_reported_only_with_the_promise_and_when_it_is_final() {
     let told = |observed: &Observed| answer(observed, BootTime(SILENT), &request(2)).unwrap().position;
     assert_eq!(told(&silenced()), None);
     assert_eq!(told(&promised(2)), Some(position()));

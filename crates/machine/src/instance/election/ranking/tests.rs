@@ -5,7 +5,7 @@ use crate::protocol::Lsn;
 use crate::quorum::SyncRule;
 
 #[test]
-fn a_lease_that_was_made_again_goes_to_who_has_most_of_all() {
+fn a_lease_that_was_made_again_is_taken_by_the_member_with_the_most_wal() {
     let third = member_rule(1, &[third()]);
     let alone = member_rule(1, &[]);
     let none = SyncRule::default();
@@ -18,7 +18,7 @@ fn a_lease_that_was_made_again_goes_to_who_has_most_of_all() {
         }
         assert!(!elected(&observed), "{rule:?}: the last holder may have more");
         let waits = decided(&observed, SILENT).because;
-        let words = format!("is not known: {}. They have to", other_holder().incarnation.member);
+        let words = format!("is not known: {}. They must", other_holder().incarnation.member);
         assert!(waits.contains(&words), "{waits}");
         let mut least = observed.clone();
         least
@@ -37,7 +37,7 @@ fn a_lease_that_was_made_again_goes_to_who_has_most_of_all() {
 }
 
 #[test]
-fn who_has_more_and_is_gone_is_not_waited_for_if_enough_others_have_promised() {
+fn the_election_does_not_wait_for_a_gone_member_with_more_wal_if_enough_others_have_promised() {
     let mut observed = asking(2);
     record(&mut observed).rule.required = 2;
     let answer = |ordinal: u32, lsn: u64| {
@@ -60,11 +60,11 @@ fn who_has_more_and_is_gone_is_not_waited_for_if_enough_others_have_promised() {
             ..gone
         },
     );
-    assert_eq!(rule(&observed, at + GONE - 1), "wait", "it has more");
-    assert_eq!(decided(&observed, at).wake, Some(BootTime(at + GONE)));
-    assert_eq!(rule(&observed, at + GONE), "win-election");
+    assert_eq!(rule(&observed, at + GONE.0 - 1), "wait", "it has more");
+    assert_eq!(decided(&observed, at).wake, Some(BootTime(at).plus(GONE)));
+    assert_eq!(rule(&observed, at + GONE.0), "win-election");
     observed.promises.remove("orders-4");
-    let waits = decided(&observed, at + GONE);
+    let waits = decided(&observed, at + GONE.0);
     assert_eq!(waits.rule, "wait", "the promise of the one that is gone is needed");
     let missing = format!("these do not answer: {}", third());
     assert!(waits.because.contains(&missing), "{}", waits.because);
@@ -72,13 +72,13 @@ fn who_has_more_and_is_gone_is_not_waited_for_if_enough_others_have_promised() {
     record(&mut again).rule = member_rule(1, &[]);
     let answer = answer_of_last_holder(0x101);
     again.promises.insert("orders-1".to_owned(), answer);
-    assert_eq!(rule(&again, at + GONE), "wait", "all must be heard, and have no more");
+    assert_eq!(rule(&again, at + GONE.0), "wait", "all must be heard, and have no more");
 }
 
-/// Such as one that does not reach the API server.
+/// For example because it does not reach the API server.
 #[test]
-fn who_has_more_and_does_not_take_the_lease_is_waited_for_only_where_it_is_needed() {
-    const LATE: u64 = SILENT + GONE;
+fn the_election_waits_for_a_member_with_more_wal_that_takes_no_lease_only_if_it_needs_its_promise() {
+    const LATE: u64 = SILENT + GONE.0;
     let mut observed = asking(2);
     record(&mut observed).rule.required = 2;
     for (ordinal, lsn) in [(2, 0x80), (3, 0x80), (4, 0x80), (5, 0x180)] {
@@ -105,13 +105,13 @@ fn who_has_more_and_does_not_take_the_lease_is_waited_for_only_where_it_is_neede
     assert_eq!(waits.rule, "wait");
     assert!(waits.because.contains("has WAL up to 0/180"), "{}", waits.because);
     let mut alone = asynchronous(observed);
-    cluster(&mut alone).durability.mode = api::status::DurabilityMode::Async;
+    cluster(&mut alone).durability.as_mut().expect("chosen").mode = api::status::DurabilityMode::Async;
     assert_eq!(at(&alone, LATE).rule, "wait", "what it has may be acknowledged");
 }
 
-/// What is published of the last holder's history says nothing of a timeline beside it.
+/// The published history of the last holder says nothing about a timeline beside it.
 #[test]
-fn a_former_primary_goes_by_its_own_history() {
+fn a_former_primary_is_judged_by_its_own_history() {
     let mut observed = asking(2);
     third_answers(&mut observed, 2, Some(0x80));
     let record = record(&mut observed);
@@ -127,7 +127,7 @@ fn a_former_primary_goes_by_its_own_history() {
 }
 
 #[test]
-fn wal_of_a_timeline_that_nobody_reserved_does_not_count() {
+fn wal_of_an_unreserved_timeline_does_not_count() {
     let mut observed = asking(2);
     let mut stray = answer_of_third(2, Some(0x180));
     stray.reply.position.as_mut().unwrap().timeline = Timeline(2);
@@ -150,5 +150,9 @@ fn positions_rank_by_the_timeline_first_and_only_by_one_that_is_reserved() {
     assert_eq!(decided(1, 1, 2), "win-election");
     assert_eq!(decided(2, 1, 2), "win-election");
     assert_ne!(decided(1, 2, 2), "win-election", "it has WAL of a later primary");
-    assert_ne!(decided(2, 1, 1), "win-election", "nobody was to write that timeline");
+    assert_ne!(
+        decided(2, 1, 1),
+        "win-election",
+        "that timeline was reserved for no member"
+    );
 }

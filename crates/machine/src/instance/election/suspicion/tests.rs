@@ -5,7 +5,7 @@ use crate::quorum::SyncRule;
 use crate::timing::Timing;
 
 #[test]
-fn whoever_hears_the_primary_promises_nothing() {
+fn a_member_that_hears_the_primary_promises_nothing() {
     let hears: [fn(&mut Observed); 4] = [
         |o| o.contact.heard = Some(BootTime(3_000)),
         |o| o.postgres.answer.as_mut().unwrap().heard = Some(BootTime(3_000)),
@@ -34,7 +34,7 @@ fn whoever_hears_the_primary_promises_nothing() {
 }
 
 #[test]
-fn silence_of_stream_and_agent_is_suspected_after_its_time_and_the_others_are_asked() {
+fn silence_of_stream_and_agent_leads_to_suspicion_and_requests() {
     let observed = silenced();
     assert_eq!(decided(&observed, SILENT - 1).action, Action::Wait);
     let decision = decided(&observed, SILENT);
@@ -55,29 +55,29 @@ fn a_refused_connection_is_suspected_sooner() {
     observed.contact.refused = Some(BootTime(1_100));
     assert_eq!(decided(&observed, 1_599).action, Action::Wait);
     assert_eq!(decided(&observed, 1_600).rule, "ask");
-    // A port that opens late is no dead process while the stream lives.
+    // A port that opens late is no sign of a dead process while the stream lives.
     observed.postgres.answer.as_mut().unwrap().streaming = true;
     assert_eq!(decided(&observed, 1_600).action, Action::Wait);
 }
 
 #[test]
-fn whoever_may_elect_itself_alone_waits_longer() {
+fn a_standby_that_may_elect_itself_alone_waits_longer() {
     let mut observed = silenced();
     let own = volume(&mut observed).member.clone().unwrap().id;
     record(&mut observed).rule = SyncRule::any(1, [own]);
     let alone = |observed: &Observed, now: u64| decided(observed, now).rule == "promise";
-    assert!(!alone(&observed, SILENT + ALONE - 1) && alone(&observed, SILENT + ALONE));
+    assert!(!alone(&observed, SILENT + ALONE.0 - 1) && alone(&observed, SILENT + ALONE.0));
     observed.contact.refused = Some(BootTime(1_100));
-    assert!(!alone(&observed, 1_100 + REFUSED + ALONE - 1) && alone(&observed, 1_100 + REFUSED + ALONE));
+    assert!(!alone(&observed, 1_100 + REFUSED.0 + ALONE.0 - 1) && alone(&observed, 1_100 + REFUSED.0 + ALONE.0));
     let at_least = Timing::DEFAULT.renew / 2;
     assert!(
         ALONE >= at_least,
-        "nobody confirms what it suspects: a beat of the primary's agent more"
+        "no other member confirms the suspicion: it waits for one more report interval"
     );
 }
 
 #[test]
-fn a_member_that_stood_still_hears_the_news_before_it_suspects() {
+fn a_member_that_was_stalled_waits_for_news_before_it_suspects() {
     let suspects = |went_on: Option<u64>, now: u64| {
         let mut observed = asking(2);
         third_answers(&mut observed, 2, Some(0x80));
@@ -85,9 +85,9 @@ fn a_member_that_stood_still_hears_the_news_before_it_suspects() {
         decided(&observed, now).rule == "win-election"
     };
     assert!(suspects(None, SILENT));
-    assert!(!suspects(Some(SILENT), SILENT) && !suspects(Some(SILENT), SILENT + NEWS - 1));
-    assert!(suspects(Some(SILENT), SILENT + NEWS), "and no longer");
-    assert!(suspects(Some(SILENT - NEWS), SILENT));
+    assert!(!suspects(Some(SILENT), SILENT) && !suspects(Some(SILENT), SILENT + NEWS.0 - 1));
+    assert!(suspects(Some(SILENT), SILENT + NEWS.0), "and no longer");
+    assert!(suspects(Some(SILENT - NEWS.0), SILENT));
 }
 
 #[test]
@@ -107,6 +107,6 @@ fn a_suspicion_lasts_from_its_beginning_in_one_epoch() {
 fn strict_reads_wait_for_the_lease_to_run_out() {
     let mut observed = silenced();
     cluster(&mut observed).strict_reads = true;
-    assert_eq!(decided(&observed, Timing::DEFAULT.lease - 1).action, Action::Wait);
-    assert_eq!(decided(&observed, Timing::DEFAULT.lease).rule, "ask");
+    assert_eq!(decided(&observed, Timing::DEFAULT.lease.0 - 1).action, Action::Wait);
+    assert_eq!(decided(&observed, Timing::DEFAULT.lease.0).rule, "ask");
 }

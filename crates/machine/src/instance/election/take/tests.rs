@@ -1,11 +1,11 @@
 use super::super::fixtures::*;
 use super::super::suspicion::ALONE;
 use super::*;
-use crate::protocol::{Lsn, MemberReport};
+use crate::protocol::{Lsn, MemberReport, Timeline};
 use crate::timing::{BootTime, Timing};
 
 #[test]
-fn of_a_lease_that_was_made_again_what_the_missing_have_is_given_up_on_the_users_word() {
+fn after_a_lease_was_made_again_only_the_user_can_give_up_the_wal_of_missing_members() {
     let mut observed = made_again(asking(2));
     record(&mut observed).rule = member_rule(1, &[]);
     let memo = Memo {
@@ -20,15 +20,15 @@ fn of_a_lease_that_was_made_again_what_the_missing_have_is_given_up_on_the_users
     let Action::WriteLease { content, .. } = decide(&observed, &memo, BootTime(600_000)).action else {
         panic!("{:?}", decide(&observed, &memo, BootTime(600_000)))
     };
-    assert_eq!(content.lossy, content.timeline, "some may be lost");
+    assert_eq!(content.lossy, content.timeline, "commits may be lost");
     let mut more = answer_of_last_holder(0x101);
     more.at = BootTime(600_000);
     observed.promises.insert("orders-1".to_owned(), more);
-    assert_eq!(rule(&observed, 600_000), "wait", "who answers has more");
+    assert_eq!(rule(&observed, 600_000), "wait", "a member that answers has more");
 }
 
 #[test]
-fn an_election_is_won_with_enough_promises_by_who_has_most() {
+fn the_member_with_the_most_wal_wins_with_enough_promises() {
     let outcome = |third: Option<Promised>, now: u64| {
         let mut observed = asking(2);
         observed
@@ -74,11 +74,11 @@ fn an_election_is_won_with_enough_promises_by_who_has_most() {
     );
 }
 
-/// When this member, which could be elected at [`SILENT`], takes the lease after that, in milliseconds, and why.
-fn takes_after(observed: &Observed) -> (u64, String) {
+/// How long after [`SILENT`], when it could be elected, this member takes the lease, and why.
+fn takes_after(observed: &Observed) -> (Millis, String) {
     let first = decided(observed, SILENT);
     if first.rule == "win-election" {
-        return (0, first.because.into_owned());
+        return (Millis::ZERO, first.because.into_owned());
     }
     let at = first.wake.expect("it is decided again");
     assert_eq!(decide(observed, &first.memo, BootTime(at.0 - 1)).rule, "wait");
@@ -88,7 +88,7 @@ fn takes_after(observed: &Observed) -> (u64, String) {
 }
 
 #[test]
-fn the_preferred_one_of_those_that_have_as_much_has_a_round_to_take_the_lease() {
+fn among_members_with_equal_wal_the_preferred_one_has_a_round_to_take_the_lease() {
     let after = |lsn: u64, preferred: Option<&str>| {
         let mut observed = asking(2);
         "orders-2".clone_into(&mut observed.own.pod);
@@ -97,13 +97,13 @@ fn the_preferred_one_of_those_that_have_as_much_has_a_round_to_take_the_lease() 
         cluster(&mut observed).preferred = preferred.map(str::to_owned);
         takes_after(&observed)
     };
-    let late = "orders-0, which has as much and is preferred, did not take it within 100 ms";
+    let late = "orders-0, which has as much WAL and is preferred, did not take it within 100 ms";
     let table = [
         (0x100, Some("orders-0"), ROUND, late),
-        (0x100, Some("orders-2"), 0, "spec.primary.prefer names it"),
-        (0x100, Some("orders-1"), 0, "none of them has more"),
-        (0x100, None, 0, "none of them has more"),
-        (0xFF, Some("orders-0"), 0, "none of them has more"),
+        (0x100, Some("orders-2"), Millis::ZERO, "spec.primary.prefer names it"),
+        (0x100, Some("orders-1"), Millis::ZERO, "none of them has more WAL"),
+        (0x100, None, Millis::ZERO, "none of them has more WAL"),
+        (0xFF, Some("orders-0"), Millis::ZERO, "none of them has more WAL"),
     ];
     for (lsn, preferred, wait, why) in table {
         let (waited, because) = after(lsn, preferred);
@@ -113,13 +113,13 @@ fn the_preferred_one_of_those_that_have_as_much_has_a_round_to_take_the_lease() 
 }
 
 #[test]
-fn who_stands_alone_waits_for_nobody() {
+fn a_candidate_without_equals_does_not_wait() {
     let mut alone = asking(2);
     "orders-2".clone_into(&mut alone.own.pod);
     cluster(&mut alone).preferred = Some("orders-0".to_owned());
     let own = volume(&mut alone).member.clone().unwrap().id;
     record(&mut alone).rule = SyncRule::any(1, [own]);
-    let since = SILENT + ALONE;
+    let since = SILENT + ALONE.0;
     assert_eq!(decided(&alone, since).rule, "win-election", "no other is asked");
     let mut silent = alone.clone();
     record(&mut silent).rule = SyncRule::any(2, record(&mut alone).rule.names.iter().cloned().chain([third()]));
@@ -132,7 +132,7 @@ fn who_stands_alone_waits_for_nobody() {
     assert_eq!(
         decided(&silent, since).rule,
         "win-election",
-        "it does not say what it has"
+        "it does not report its position"
     );
     silent
         .promises
@@ -147,13 +147,13 @@ fn who_stands_alone_waits_for_nobody() {
 }
 
 #[test]
-fn expiry_alone_elects_nobody_under_a_synchronous_rule() {
+fn expiry_alone_elects_no_member_under_a_synchronous_rule() {
     let observed = asking(2);
     assert_eq!(decided(&observed, 10_000_000).action, Action::Wait);
 }
 
 #[test]
-fn a_promise_of_another_epoch_elects_nobody() {
+fn a_promise_of_another_epoch_does_not_count() {
     for epoch in [1, 3] {
         let mut observed = asking(epoch);
         third_answers(&mut observed, epoch, Some(0x80));
@@ -162,7 +162,7 @@ fn a_promise_of_another_epoch_elects_nobody() {
 }
 
 #[test]
-fn a_lease_behind_the_status_elects_nobody() {
+fn nothing_is_elected_by_a_lease_behind_the_status() {
     let mut observed = asking(2);
     third_answers(&mut observed, 2, Some(0x80));
     assert_eq!(decided(&observed, SILENT).rule, "win-election");
@@ -171,10 +171,10 @@ fn a_lease_behind_the_status_elects_nobody() {
 }
 
 #[test]
-fn without_a_rule_the_clock_decides_and_the_best_of_those_that_answer() {
+fn without_a_rule_the_best_member_that_answers_is_elected_by_the_clock() {
     let mut observed = asking(2);
     record(&mut observed).rule = SyncRule::default();
-    let expiry = Timing::DEFAULT.lease;
+    let expiry = Timing::DEFAULT.lease.0;
     let memo = Memo {
         suspected: Some((Epoch(1), BootTime(expiry))),
         ..settled()
@@ -182,15 +182,15 @@ fn without_a_rule_the_clock_decides_and_the_best_of_those_that_answer() {
     let rule = |observed: &Observed, now: u64| decide(observed, &memo, BootTime(now)).rule;
     assert_eq!(decided(&observed, expiry - 1).action, Action::Wait);
     assert_eq!(rule(&observed, expiry), "wait", "the others may still answer");
-    assert_eq!(rule(&observed, expiry + MUSTER), "win-election");
+    assert_eq!(rule(&observed, expiry + MUSTER.0), "win-election");
     third_answers(&mut observed, 2, Some(0x80));
     assert_eq!(rule(&observed, expiry), "win-election", "all have answered");
     third_answers(&mut observed, 2, Some(0x180));
-    assert_eq!(rule(&observed, expiry + MUSTER), "wait", "another has more");
+    assert_eq!(rule(&observed, expiry + MUSTER.0), "wait", "another has more");
 }
 
 #[test]
-fn much_is_lost_only_if_the_user_accepts_it() {
+fn a_large_loss_needs_the_users_consent() {
     let behind = |lacks: u64, release: bool| {
         let mut observed = asynchronous(if release { vacant(None, None) } else { asking(2) });
         let left = Position {
@@ -210,14 +210,14 @@ fn much_is_lost_only_if_the_user_accepts_it() {
         observed
     };
     for release in [false, true] {
-        assert!(elected_at(&behind(ASYNC_LOSS, release)).is_some(), "{release}");
-        let waits = decided(&behind(ASYNC_LOSS, release), 1_000 + RETURN).because;
-        assert!(!waits.contains("that member has to come back"), "{waits}");
-        let mut far = behind(ASYNC_LOSS + 1, release);
+        assert!(elected_at(&behind(ASYNC_LOSS.0, release)).is_some(), "{release}");
+        let waits = decided(&behind(ASYNC_LOSS.0, release), 1_000 + RETURN.0).because;
+        assert!(!waits.contains("that member must come back"), "{waits}");
+        let mut far = behind(ASYNC_LOSS.0 + 1, release);
         assert_eq!(elected_at(&far), None, "{release}");
-        let waits = decided(&far, 1_000 + RETURN).because;
+        let waits = decided(&far, 1_000 + RETURN.0).because;
         assert!(
-            waits.contains("lacks 16777217 bytes of it: that member has to come back, or the user"),
+            waits.contains("lacks 16777217 bytes of it: that member must come back, or the user"),
             "{waits}"
         );
         cluster(&mut far).accepted_loss = Some(Epoch(1));
@@ -227,7 +227,7 @@ fn much_is_lost_only_if_the_user_accepts_it() {
             ..settled()
         };
         assert_eq!(
-            decide(&far, &memo, BootTime(1_000 + RETURN)).rule,
+            decide(&far, &memo, BootTime(1_000).plus(RETURN)).rule,
             "win-election",
             "{release}"
         );

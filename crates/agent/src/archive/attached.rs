@@ -1,0 +1,193 @@
+//! A store that was found to be usable, and the names of this database's objects in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use backup::layout::{ClusterFolder, LineObject, Object, Segment};
+use backup::segment::{Header, Origin, encode};
+use backup::{Access, Compare, Fence, Place, Problem, Store};
+use machine::archive::WalFile;
+use machine::protocol::Epoch;
+use machine::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::Target;
+use crate::stamp::{Stamp, stamp};
+
+/// Time limit of one request, and of the probe. PostgreSQL's archiver waits for it, and asks again.
+const LIMIT: Duration = Duration::from_secs(45);
+/// There is one line so far: the history that began with this database.
+pub(crate) const LINE: u32 = 1;
+/// zstd's fastest level that is worth its name: the archive must keep up with PostgreSQL.
+const LEVEL: i32 = 1;
+
+/// A store that takes this database's WAL.
+pub(crate) struct Attached {
+    store: Store,
+    folder: ClusterFolder,
+    target: Target,
+}
+
+/// What stands at the begin of a line of archived WAL. It is written once.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    v: u32,
+    cluster_uid: String,
+    system_id: String,
+    wal_segment_size: u64,
+}
+
+/// Opens a store with the Secrets that are mounted at `access`, if there are any. It sends no request.
+pub(crate) fn open(place: &Place, access: &Path) -> Result<Store, Problem> {
+    let credentials = match access.is_dir() {
+        true => Access::read(access)?,
+        false => Access::default(),
+    };
+    Store::open(place, &credentials)
+}
+
+/// Reads the credentials, tries the store, and makes sure that the place is this database's own.
+pub(crate) async fn attach(target: &Target, access: &Path, size: Bytes) -> Result<Attached, Problem> {
+    let folder: ClusterFolder = target.folder.parse().map_err(unusable)?;
+    let store = open(&target.place, access)?;
+    let fence = store.probe(&folder.probe_folder(), LIMIT).await?;
+    let attached = Attached {
+        store: store.with_fence(fence),
+        folder,
+        target: target.clone(),
+    };
+    attached.begin_line(size).await?;
+    Ok(attached)
+}
+
+impl Attached {
+    /// The store.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// This database's folder in it.
+    pub(crate) fn folder(&self) -> &ClusterFolder {
+        &self.folder
+    }
+
+    /// Whether the store refuses to write a name twice.
+    pub(super) fn fence(&self) -> Fence {
+        self.store.fence()
+    }
+
+    async fn begin_line(&self, size: Bytes) -> Result<(), Problem> {
+        let own = Line {
+            v: 1,
+            cluster_uid: self.target.cluster_uid.clone(),
+            system_id: self.target.system_id.clone(),
+            wal_segment_size: size.0,
+        };
+        let name = self.name(LineObject::Line);
+        let content = serde_json::to_vec(&own).map_err(unusable)?;
+        let same = |stored: &[u8]| serde_json::from_slice::<Line>(stored).is_ok_and(|stored| stored == own);
+        match self
+            .store
+            .create(&name, content.into(), Compare::Header(&same), LIMIT)
+            .await
+        {
+            Err(Problem::Conflict(_)) => Err(Problem::Conflict(format!(
+                "{name} was written by a database with another system identifier or another size of segments; let spec.backup.store name a path that is not in use"
+            ))),
+            created => created.map(|_| ()),
+        }
+    }
+
+    /// Writes a file of `pg_wal` into the archive. It may be there already with the same content.
+    pub(super) async fn push(&self, wal: &Path, name: &str, file: WalFile, epoch: Epoch) -> Result<(), Problem> {
+        let path = wal.join(name);
+        match file {
+            WalFile::History(timeline) => {
+                let content = fs::read(&path).map_err(|error| unread(&path, &error))?;
+                let object = self.name(LineObject::History(timeline.0));
+                let created = self.store.create(&object, content.into(), Compare::Bytes, LIMIT).await;
+                created.map(|_| ())
+            }
+            WalFile::Segment(_) => {
+                let segment: Segment = name.parse().map_err(unusable)?;
+                let (header, content) = self.object(path, &segment, epoch).await?;
+                let object = self.name(LineObject::Segment(segment.clone()));
+                match self.create(&object, &header, content.clone()).await {
+                    Err(Problem::Conflict(_)) => Err(self.conflict(&object, segment, &header, content).await),
+                    created => created,
+                }
+            }
+            WalFile::Partial(_) => {
+                let segment: Segment = name.trim_end_matches(".partial").parse().map_err(unusable)?;
+                let (header, content) = self.object(path, &segment, epoch).await?;
+                match self
+                    .create(&self.name(LineObject::Partial(segment)), &header, content)
+                    .await
+                {
+                    // For inspection only: the first one is enough.
+                    Err(Problem::Conflict(_)) => Ok(()),
+                    created => created,
+                }
+            }
+            WalFile::BackupNote => Ok(()),
+        }
+    }
+
+    async fn create(&self, object: &str, header: &Header, content: bytes::Bytes) -> Result<(), Problem> {
+        let same = |stored: &[u8]| header.is_same_as_stored(stored);
+        let created = self.store.create(object, content, Compare::Header(&same), LIMIT).await;
+        created.map(|_| ())
+    }
+
+    /// Keeps this server's content of a segment whose name is taken, beside the archive, and says so.
+    async fn conflict(&self, object: &str, segment: Segment, header: &Header, content: bytes::Bytes) -> Problem {
+        let kept = self.name(LineObject::Conflict {
+            segment,
+            sha12: header.raw_sha256.chars().take(12).collect(),
+            pod_uid: self.target.pod_uid.clone(),
+        });
+        match self.create(&kept, header, content).await {
+            Ok(()) => Problem::Conflict(format!("{object}; what this server has is kept as {kept}")),
+            Err(problem) => problem,
+        }
+    }
+
+    /// The object of a segment, compressed, and its header.
+    async fn object(&self, path: PathBuf, segment: &Segment, epoch: Epoch) -> Result<(Header, bytes::Bytes), Problem> {
+        let origin = Origin {
+            system_id: self.target.system_id.clone(),
+            timeline: segment.timeline(),
+            segment: segment.to_string(),
+            epoch: epoch.0,
+            pod_uid: self.target.pod_uid.clone(),
+        };
+        let work = move || {
+            let raw = fs::read(&path).map_err(|error| unread(&path, &error))?;
+            let header = Header::new(origin, &raw);
+            let content = encode(&header, &raw, LEVEL).map_err(unusable)?;
+            Ok((header, content.into()))
+        };
+        tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|error| Problem::Unavailable(error.to_string()))?
+    }
+
+    fn name(&self, object: LineObject) -> String {
+        self.folder.name(Object::Line(LINE, object)).to_string()
+    }
+}
+
+fn unusable(error: impl std::fmt::Display) -> Problem {
+    Problem::Unusable(error.to_string())
+}
+
+fn unread(path: &Path, error: &std::io::Error) -> Problem {
+    Problem::Unavailable(format!("read {}: {error}", path.display()))
+}
+
+/// Changes when the kubelet has written other credentials.
+pub(super) fn version(access: &Path) -> Stamp {
+    stamp(&access.join("..data")).or_else(|| stamp(access))
+}

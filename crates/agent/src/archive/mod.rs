@@ -1,0 +1,73 @@
+//! The WAL archive: PostgreSQL's `archive_command`, and the worker that answers it.
+//!
+//! `archive_command` runs [`ask`] in a process of its own, once for each file. That asks the worker over a Unix socket. The worker is a
+//! child of the agent, with the lowest priority: whatever it does to a store cannot delay the agent, and if it uses too much memory it
+//! is the first that the kernel ends. It answers by the [`Charge`] that the agent has told it, and only the holder's worker writes.
+
+mod attached;
+mod client;
+mod keeper;
+mod place;
+mod pushes;
+mod worker;
+
+use std::path::PathBuf;
+
+use backup::Place;
+use machine::archive::Charge;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use attached::{Attached, LINE, attach, open};
+pub use client::ask;
+pub use keeper::keep;
+pub(crate) use place::place;
+pub(crate) use worker::give_way_to_others;
+pub use worker::work;
+
+/// What the agent tells its worker, as a line of JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Order {
+    /// What the worker may do.
+    pub charge: Charge,
+    /// Where it archives to; `None` if that is not known.
+    pub target: Option<Target>,
+}
+
+/// Where WAL comes from and goes to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Target {
+    /// The store.
+    pub place: Place,
+    /// The database's folder in it (`backup::layout::ClusterFolder`).
+    pub folder: String,
+    /// UID of the ClusteredDatabase.
+    pub cluster_uid: String,
+    /// System identifier of the data.
+    pub system_id: String,
+    /// UID of this pod.
+    pub pod_uid: String,
+}
+
+/// What PostgreSQL and the agent need to archive WAL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Archiving {
+    /// The agent's program.
+    pub program: PathBuf,
+    /// The Unix socket of the archive's worker.
+    pub socket: PathBuf,
+    /// Where the Secrets of the store are mounted, if there are any.
+    pub access: PathBuf,
+}
+
+/// The paths of one worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// The Unix socket on which it answers PostgreSQL's archiver.
+    pub socket: PathBuf,
+    /// `pg_wal`.
+    pub wal: PathBuf,
+    /// The mounted Secrets with the store's credentials and authority. There is none without such Secrets.
+    pub access: PathBuf,
+}

@@ -1,0 +1,38 @@
+//! The store of a spec, as crate `backup` names it.
+
+use api::spec::{S3Addressing, StoreSpec};
+use backup::{Addressing, Place, S3};
+
+/// The store of the spec; `None` if the spec names none.
+pub(crate) fn place(store: &StoreSpec) -> Option<Place> {
+    let s3 = store.s3.as_ref()?;
+    let (bucket, path) = s3.location();
+    Some(Place::S3(S3 {
+        bucket: bucket.to_owned(),
+        path: path.trim_end_matches('/').to_owned(),
+        region: s3.region.clone(),
+        endpoint: s3.endpoint.clone(),
+        addressing: Some(match s3.addressing() {
+            S3Addressing::Path => Addressing::Path,
+            S3Addressing::VirtualHost => Addressing::VirtualHost,
+        }),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_to_write_a_place_are_one_place() {
+        let store = |json| place(&serde_json::from_value::<StoreSpec>(json).expect("a store"));
+        let whole = store(serde_json::json!({"s3": {"s3Path": "s3://wal/shop/a/"}}));
+        let parts = store(serde_json::json!({"s3": {"bucket": "wal", "path": "shop/a"}}));
+        assert!(whole.is_some());
+        assert_eq!(whole, parts);
+        let top = store(serde_json::json!({"s3": {"s3Path": "s3://wal", "endpoint": "http://store:9000"}}));
+        let Some(Place::S3(top)) = top else { panic!("S3") };
+        assert_eq!((top.path.as_str(), top.addressing), ("", Some(Addressing::Path)));
+        assert_eq!(store(serde_json::json!({})), None);
+    }
+}

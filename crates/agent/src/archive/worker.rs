@@ -1,0 +1,274 @@
+//! The worker: a process that archives what PostgreSQL hands over, as far as the agent's order allows.
+
+use std::io::{BufRead, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use backup::Fence;
+use machine::archive::{Answer, ArchiveFence, ArchiveRecord, Charge, Room, WalFile, answer};
+use machine::protocol::Epoch;
+use machine::units::Bytes;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
+
+use super::attached::{Attached, attach, version};
+use super::client::Reply;
+use super::pushes::Pushes;
+use super::{Order, Paths, Target};
+use crate::deadman::boot_time;
+use crate::stamp::Stamp;
+use crate::volume::{marks, segment_size};
+
+/// How often the holder's worker looks how far the archive is.
+const LOOK: Duration = Duration::from_secs(1);
+/// The pause between tries to use a store that nothing is to be pushed to yet.
+const TRY_AGAIN: Duration = Duration::from_secs(10);
+
+type Orders = watch::Receiver<Option<Order>>;
+
+/// Works until standard input ends: orders come from there, as lines of JSON. What is known of the archive goes to standard output in the
+/// same way, and what is wrong to standard error, in words.
+///
+/// # Errors
+/// Fails if the socket cannot be made.
+pub fn work(paths: Paths) -> anyhow::Result<()> {
+    give_way_to_others();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (tell, orders) = watch::channel(None);
+    std::thread::Builder::new().name("orders".into()).spawn(move || {
+        for line in std::io::stdin().lock().lines() {
+            match line.map(|line| serde_json::from_str::<Order>(&line)) {
+                Ok(Ok(order)) => {
+                    let _ = tell.send(Some(order));
+                }
+                Ok(Err(error)) => eprintln!("an order cannot be read: {error}"),
+                Err(_) => break,
+            }
+        }
+        // The agent has ended, or wants no worker any more.
+        std::process::exit(0);
+    })?;
+    runtime.block_on(async move {
+        let _ = std::fs::remove_file(&paths.socket);
+        let listener =
+            UnixListener::bind(&paths.socket).with_context(|| format!("listen at {}", paths.socket.display()))?;
+        let worker = Arc::new(Worker {
+            paths,
+            orders,
+            attached: tokio::sync::Mutex::default(),
+            pushes: Mutex::default(),
+            fault: Mutex::default(),
+            given_up: AtomicU64::new(0),
+        });
+        tokio::spawn(Arc::clone(&worker).report());
+        loop {
+            let (stream, _) = listener.accept().await.context("accept a question")?;
+            let worker = Arc::clone(&worker);
+            tokio::spawn(async move {
+                if let Err(error) = worker.serve(stream).await {
+                    eprintln!("answer PostgreSQL's archiver: {error}");
+                }
+            });
+        }
+    })
+}
+
+/// PostgreSQL and the agent come first: with the processor, and when memory is short.
+pub(crate) fn give_way_to_others() {
+    if let Err(error) = rustix::process::nice(19) {
+        eprintln!("lower the priority: {error}");
+    }
+    if let Err(error) = std::fs::write("/proc/self/oom_score_adj", "1000") {
+        eprintln!("be the first that is ended when memory is short: {error}");
+    }
+}
+
+struct Worker {
+    paths: Paths,
+    orders: Orders,
+    /// The store in use, and the version of the credentials that it was opened with.
+    attached: tokio::sync::Mutex<Option<(Arc<Attached>, Target, Stamp)>>,
+    pushes: Mutex<Pushes>,
+    /// Why the last attempt failed.
+    fault: Mutex<Option<String>>,
+    given_up: AtomicU64,
+}
+
+impl Worker {
+    async fn serve(&self, stream: UnixStream) -> std::io::Result<()> {
+        let mut stream = BufReader::new(stream);
+        let mut name = String::new();
+        stream.read_line(&mut name).await?;
+        let reply = self.reply(name.trim_end()).await;
+        stream.get_mut().write_all(&[reply.byte()]).await
+    }
+
+    async fn reply(&self, name: &str) -> Reply {
+        let mut orders = self.orders.clone();
+        let Some(order) = orders.borrow_and_update().clone() else {
+            return Reply::Later;
+        };
+        let (file, size, room) = match self.look(name) {
+            Ok(looked) => looked,
+            Err(error) => {
+                eprintln!("{name}: {error}");
+                return Reply::Later;
+            }
+        };
+        match answer(order.charge, file, size, room, boot_time()) {
+            Answer::Archived => Reply::Archived,
+            Answer::Later => Reply::Later,
+            Answer::End => Reply::End,
+            Answer::GiveUp => {
+                self.given_up.fetch_add(1, Ordering::Relaxed);
+                eprintln!(
+                    "{name} is given up: {} wait for the archive and {} are free; unless another instance archives it, the archive has a gap there",
+                    room.waiting, room.left
+                );
+                Reply::Archived
+            }
+            Answer::Push(epoch) => {
+                tokio::select! {
+                    pushed = self.push((name, file), &order, epoch, size) => pushed,
+                    // A push that is under way goes on, and does no harm: only this server's own WAL is written, under its own name.
+                    reply = no_longer_pushes(orders) => reply,
+                }
+            }
+        }
+    }
+
+    fn look(&self, name: &str) -> anyhow::Result<(WalFile, Bytes, Room)> {
+        let wal = &self.paths.wal;
+        let size = Bytes(segment_size(wal).context("find the size of a segment")?);
+        let file = WalFile::parse(name, size).context("this is no file of WAL")?;
+        let space = rustix::fs::statvfs(wal).context("measure the volume")?;
+        let room = Room {
+            left: Bytes(space.f_bavail.saturating_mul(space.f_frsize)),
+            waiting: marks::read(wal, size).context("read what waits")?.waiting,
+        };
+        Ok((file, size, room))
+    }
+
+    async fn push(&self, (name, file): (&str, WalFile), order: &Order, epoch: Epoch, size: Bytes) -> Reply {
+        let Some(target) = &order.target else {
+            return Reply::Later;
+        };
+        let pushed = async {
+            let store = self.store(target, size).await?;
+            let begun = {
+                let mut pushes = self.pushes.lock().unwrap_or_else(PoisonError::into_inner);
+                pushes.begin(&store, &self.paths.wal, (name, file), epoch, size)
+            };
+            begun.await
+        };
+        let pushed = pushed.await;
+        self.pushes.lock().unwrap_or_else(PoisonError::into_inner).told(name);
+        match pushed {
+            Ok(()) => {
+                self.set_fault(None);
+                Reply::Archived
+            }
+            Err(error) => {
+                eprintln!("{name} cannot be archived: {error}");
+                self.set_fault(Some(error));
+                Reply::Later
+            }
+        }
+    }
+
+    /// The store, tried anew when its place or the credentials have changed.
+    async fn store(&self, target: &Target, size: Bytes) -> Result<Arc<Attached>, String> {
+        let mut attached = self.attached.lock().await;
+        let version = version(&self.paths.access);
+        if let Some((store, of, with)) = &*attached
+            && of == target
+            && *with == version
+        {
+            return Ok(Arc::clone(store));
+        }
+        *attached = None;
+        let store = attach(target, &self.paths.access, size)
+            .await
+            .map_err(|problem| problem.to_string())?;
+        let store = Arc::new(store);
+        *attached = Some((Arc::clone(&store), target.clone(), version));
+        self.set_fault(None);
+        // Pushes to another place say nothing about this one.
+        *self.pushes.lock().unwrap_or_else(PoisonError::into_inner) = Pushes::default();
+        Ok(store)
+    }
+
+    fn set_fault(&self, fault: Option<String>) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    /// Tells the agent how far the archive is, as long as this member fills it, and tries the store before it is needed.
+    async fn report(self: Arc<Self>) {
+        let (mut told, mut tried) = (None, None::<tokio::time::Instant>);
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let order = self.orders.borrow().clone();
+            let Some(Order {
+                charge: Charge::Push { .. },
+                target: Some(target),
+            }) = order
+            else {
+                told = None;
+                continue;
+            };
+            let Ok(size) = segment_size(&self.paths.wal).map(Bytes) else {
+                continue;
+            };
+            if tried.is_none_or(|tried| tried.elapsed() >= TRY_AGAIN) {
+                tried = Some(tokio::time::Instant::now());
+                if let Err(error) = self.store(&target, size).await {
+                    self.set_fault(Some(error));
+                }
+            }
+            match self.record(&self.paths.wal, size).await {
+                Ok(record) if told.as_ref() != Some(&record) => {
+                    let line = serde_json::to_string(&record).unwrap_or_default();
+                    let mut out = std::io::stdout().lock();
+                    if writeln!(out, "{line}").and_then(|()| out.flush()).is_ok() {
+                        told = Some(record);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => eprintln!("read what is archived: {error}"),
+            }
+        }
+    }
+
+    async fn record(&self, wal: &Path, size: Bytes) -> std::io::Result<ArchiveRecord> {
+        let attached = self.attached.lock().await;
+        let fence = attached.as_ref().map(|(store, ..)| match store.fence() {
+            Fence::Enforced => ArchiveFence::Enforced,
+            Fence::BestEffort => ArchiveFence::BestEffort,
+        });
+        Ok(ArchiveRecord {
+            progress: marks::read(wal, size)?,
+            fence,
+            given_up: self.given_up.load(Ordering::Relaxed),
+            fault: self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            backup: None,
+        })
+    }
+}
+
+/// Waits until this member is not to fill the archive any more; the answer for PostgreSQL then.
+async fn no_longer_pushes(mut orders: Orders) -> Reply {
+    loop {
+        if orders.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        match orders.borrow_and_update().as_ref().map(|order| order.charge) {
+            Some(Charge::Push { .. }) => {}
+            Some(Charge::End) => return Reply::End,
+            Some(Charge::Nowhere | Charge::Confirm { .. } | Charge::Wait) | None => return Reply::Later,
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! A base backup, made by a process of its own.
+//!
+//! The agent starts it for one backup, writes an [`Order`] to it, and reads what it says, [`Told`]. As the archive's
+//! worker, it has the lowest priority, and is the first process that the kernel ends when memory is short.
+
+mod copy;
+mod keeper;
+mod server;
+mod worker;
+
+use std::path::PathBuf;
+
+use api::backup::StoredBackup;
+use serde::{Deserialize, Serialize};
+
+use crate::archive::Target;
+
+pub use keeper::keep;
+pub use worker::work;
+
+/// What the agent tells the process, as one line of JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Order {
+    /// Where the backup goes to.
+    pub target: Target,
+    /// The mounted Secrets with the store's credentials and authority. There is none without such Secrets.
+    pub access: PathBuf,
+    /// UID of the object that asks for the backup. There is only one backup with it.
+    pub backup_uid: String,
+    /// The directory of PostgreSQL's Unix socket.
+    pub socket_directory: PathBuf,
+    /// PostgreSQL's port.
+    pub port: u16,
+    /// The directory with `pg_basebackup`.
+    pub programs: PathBuf,
+}
+
+/// What the process says, as lines of JSON. The last is [`Told::Completed`] or [`Told::Failed`], unless it is killed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Told {
+    /// It copies the data; at most once a second.
+    Copying {
+        /// The backup's name.
+        name: String,
+        /// Bytes copied so far, not compressed.
+        bytes: u64,
+        /// About how many there are; 0 if that is not known.
+        total: u64,
+    },
+    /// All data are stored. The backup needs WAL that is not archived yet.
+    WaitingForWal {
+        /// The backup's name.
+        name: String,
+        /// The position up to which WAL must be archived, as `0/2000100`.
+        up_to: String,
+    },
+    /// The backup exists.
+    Completed(StoredBackup),
+    /// There is no backup, and this process makes none.
+    Failed {
+        /// Why.
+        message: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_is_json_with_a_state() {
+        for (told, json) in [
+            (
+                Told::Copying {
+                    name: "a".to_owned(),
+                    bytes: 1,
+                    total: 2,
+                },
+                r#"{"state":"copying","name":"a","bytes":1,"total":2}"#,
+            ),
+            (
+                Told::WaitingForWal {
+                    name: "a".to_owned(),
+                    up_to: "0/2000100".to_owned(),
+                },
+                r#"{"state":"waitingForWal","name":"a","upTo":"0/2000100"}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&told).expect("JSON"), json);
+            assert_eq!(serde_json::from_str::<Told>(json).expect("read"), told);
+        }
+    }
+}

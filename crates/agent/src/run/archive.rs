@@ -1,0 +1,82 @@
+//! What the archive's worker is told.
+
+use std::path::PathBuf;
+
+use backup::layout::ClusterFolder;
+use machine::instance::archive::{backup_to_take, charge};
+use machine::timing::BootTime;
+use tokio::sync::watch;
+
+use super::{Config, set_if_changed};
+use crate::archive::{Order, Target, place};
+use crate::base;
+use crate::observe::World;
+
+/// Tells the worker what it may do, and which backup is to be made. Without an archive there is no worker.
+pub(super) struct Archive {
+    orders: watch::Sender<Option<Order>>,
+    backups: watch::Sender<Option<base::Order>>,
+    access: PathBuf,
+    socket: PathBuf,
+    folder: String,
+    cluster_uid: String,
+    pod_uid: String,
+}
+
+impl Archive {
+    pub(super) fn new(config: &Config, access: PathBuf) -> anyhow::Result<Self> {
+        let folder = ClusterFolder::new(&config.namespace, config.names.cluster(), &config.cluster_uid)?;
+        Ok(Self {
+            orders: watch::Sender::default(),
+            backups: watch::Sender::default(),
+            access,
+            socket: config.socket.clone(),
+            folder: folder.to_string(),
+            cluster_uid: config.cluster_uid.clone(),
+            pod_uid: config.pod_uid.clone(),
+        })
+    }
+
+    /// What the archive's worker may do.
+    pub(super) fn orders(&self) -> watch::Receiver<Option<Order>> {
+        self.orders.subscribe()
+    }
+
+    /// Which backup is to be made.
+    pub(super) fn backups(&self) -> watch::Receiver<Option<base::Order>> {
+        self.backups.subscribe()
+    }
+
+    pub(super) fn publish(&self, world: &World, now: BootTime) {
+        let observed = world.observed();
+        let order = Order {
+            charge: charge(observed, &world.memo, now),
+            target: self.target(world),
+        };
+        set_if_changed(&self.orders, Some(order));
+        let backup = backup_to_take(observed, &world.memo, now);
+        set_if_changed(&self.backups, backup.and_then(|uid| self.backup(world, uid)));
+    }
+
+    fn backup(&self, world: &World, backup_uid: String) -> Option<base::Order> {
+        Some(base::Order {
+            target: self.target(world)?,
+            access: self.access.clone(),
+            backup_uid,
+            socket_directory: self.socket.clone(),
+            port: world.spec.as_ref()?.postgres.port,
+            programs: world.tools.as_ref()?.directory().to_owned(),
+        })
+    }
+
+    fn target(&self, world: &World) -> Option<Target> {
+        let store = &world.spec.as_ref()?.backup.as_ref()?.store;
+        Some(Target {
+            place: place(store)?,
+            folder: self.folder.clone(),
+            cluster_uid: self.cluster_uid.clone(),
+            system_id: world.observed().lease.record.is()?.system_id.clone()?,
+            pod_uid: self.pod_uid.clone(),
+        })
+    }
+}

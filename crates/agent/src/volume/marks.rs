@@ -1,0 +1,179 @@
+//! The files in `pg_wal/archive_status`, by which PostgreSQL's archiver knows what is left to do.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use machine::archive::{Mark, Progress, Segment, WalFile, newest, progress, unmarked};
+use machine::units::Bytes;
+
+use super::forks;
+
+const STATUS: &str = "archive_status";
+const READY: &str = ".ready";
+const DONE: &str = ".done";
+
+/// Marks every file that counts as archived as one that is to be archived. The marks of a copy are those of its source, or of the tool
+/// that made it, which takes all WAL that it copies for archived: so a standby asks about each anew, before it starts.
+///
+/// # Errors
+/// Fails if the marks cannot be read or renamed.
+pub(super) fn ask_again(wal: &Path) -> io::Result<()> {
+    let folder = wal.join(STATUS);
+    for name in names(&folder)? {
+        if let Some(file) = name.strip_suffix(DONE) {
+            fs::rename(folder.join(&name), folder.join(format!("{file}{READY}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// How far the archive is complete, by PostgreSQL's marks. Complete segments that have none ([`unmarked`]) are marked as ready.
+pub(crate) fn read(wal: &Path, size: Bytes) -> io::Result<Progress> {
+    // All from one list: a mark that comes between two would let the archive look complete beyond a gap.
+    let mut marks = all(wal, size)?;
+    for segment in without_mark(wal, size, &marks)? {
+        let name = segment.name(size);
+        eprintln!("{name} is complete and was not marked: it is to be archived, too");
+        fs::write(wal.join(STATUS).join(format!("{name}{READY}")), "")?;
+        marks.push((WalFile::Segment(segment), Mark::Ready));
+    }
+    Ok(progress(marks, size))
+}
+
+fn without_mark(wal: &Path, size: Bytes, marks: &[(WalFile, Mark)]) -> io::Result<Vec<Segment>> {
+    let Some(newest) = newest(marks) else {
+        return Ok(Vec::new());
+    };
+    let history = wal.join(format!("{:08X}.history", newest.timeline.0));
+    let ancestors = match fs::read_to_string(history) {
+        Ok(text) => forks(&text).map_err(io::Error::other)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let names = names(wal)?;
+    let files = names.iter().filter_map(|name| WalFile::parse(name, size)?.segment());
+    Ok(unmarked(files, marks, &ancestors, size))
+}
+
+fn all(wal: &Path, size: Bytes) -> io::Result<Vec<(WalFile, Mark)>> {
+    let names = names(&wal.join(STATUS))?;
+    let marks = names.iter().filter_map(|name| {
+        let (file, mark) = match (name.strip_suffix(READY), name.strip_suffix(DONE)) {
+            (Some(file), _) => (file, Mark::Ready),
+            (None, Some(file)) => (file, Mark::Done),
+            (None, None) => return None,
+        };
+        Some((WalFile::parse(file, size)?, mark))
+    });
+    Ok(marks.collect())
+}
+
+/// The files that wait for the archive, in the order of their names.
+pub(crate) fn waiting(wal: &Path) -> io::Result<Vec<String>> {
+    let names = names(&wal.join(STATUS))?;
+    let mut files: Vec<String> = names
+        .iter()
+        .filter_map(|name| name.strip_suffix(READY).map(str::to_owned))
+        .collect();
+    files.sort_unstable();
+    Ok(files)
+}
+
+fn names(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let name = |entry: io::Result<fs::DirEntry>| entry.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    entries.map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use machine::protocol::{Lsn, Position, Timeline};
+
+    use super::*;
+
+    fn wal(name: &str, marks: &[&str]) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("cdb-marks-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(folder.join(STATUS)).expect("made");
+        for mark in marks {
+            fs::write(folder.join(STATUS).join(mark), "").expect("written");
+        }
+        folder
+    }
+
+    #[test]
+    fn a_copy_asks_about_all_that_its_source_had_archived() {
+        let marks = [
+            "000000010000000000000001.done",
+            "00000002.history.done",
+            "000000010000000000000002.ready",
+        ];
+        let wal = wal("copy", &marks);
+        assert_eq!(waiting(&wal).expect("read"), ["000000010000000000000002"]);
+        ask_again(&wal).expect("marked");
+        let all = [
+            "000000010000000000000001",
+            "000000010000000000000002",
+            "00000002.history",
+        ];
+        assert_eq!(waiting(&wal).expect("read"), all);
+        fs::remove_dir_all(wal).expect("removed");
+        ask_again(Path::new("/nonexistent")).expect("nothing to do");
+    }
+
+    #[test]
+    fn what_postgresql_has_not_marked_is_marked() {
+        let marks = ["000000010000000000000003.done", "000000020000000000000007.ready"];
+        let wal = wal("complete", &marks);
+        let size = Bytes::mib(1);
+        fs::write(
+            wal.join("00000002.history"),
+            "1\t0/680000\tno recovery target specified\n",
+        )
+        .expect("written");
+        for name in [
+            "000000010000000000000003",
+            "000000010000000000000005",
+            "000000010000000000000006",
+            "000000020000000000000006",
+            "000000020000000000000007",
+            "000000020000000000000008",
+        ] {
+            fs::write(wal.join(name), "").expect("written");
+        }
+        read(&wal, size).expect("marked");
+        let found = [
+            "000000010000000000000005",
+            "000000020000000000000006",
+            "000000020000000000000007",
+        ];
+        assert_eq!(waiting(&wal).expect("read"), found);
+        fs::remove_dir_all(wal).expect("removed");
+    }
+
+    #[test]
+    fn progress_is_read_from_the_marks() {
+        let marks = [
+            "000000010000000000000003.done",
+            "000000010000000000000004.ready",
+            "other",
+            "x.ready",
+        ];
+        let wal = wal("progress", &marks);
+        let size = Bytes::mib(1);
+        let found = read(&wal, size).expect("read");
+        let up_to = Position {
+            timeline: Timeline(1),
+            lsn: Lsn(4 << 20),
+        };
+        assert_eq!((found.up_to, found.waiting), (Some(up_to), size));
+        fs::remove_dir_all(wal).expect("removed");
+    }
+}

@@ -1,0 +1,170 @@
+//! Three whole agents with real PostgreSQL servers that archive their WAL in a store with the interface of S3.
+
+#[path = "support/api_server.rs"]
+#[allow(dead_code)]
+mod api_server;
+#[path = "support/certificates.rs"]
+#[allow(dead_code)]
+mod certificates;
+#[path = "support/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+#[path = "support/database.rs"]
+#[allow(dead_code)]
+mod database;
+#[path = "support/store.rs"]
+#[allow(dead_code)]
+mod store;
+#[path = "support/unprivileged.rs"]
+#[allow(dead_code)]
+mod unprivileged;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cluster::{Cluster, as_user, become_agent_if_asked, in_a_cluster};
+use database::{commit_row, healthy, replaced, rows, with_a_row};
+use rustix::process::Signal;
+use serde_json::Value;
+use store::{all_is_archived, archived, is_tried, restored, spec, store, told};
+use test_store::{Effect, Fault};
+
+/// Not a test: an agent of the other tests.
+#[test]
+fn an_agent() {
+    become_agent_if_asked();
+}
+
+/// Commits a row, and closes the segment that it is in.
+async fn fill(cluster: &Cluster, primary: u32, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        commit_row(cluster, primary, number).await.expect("a commit");
+        cluster.sql(primary, "SELECT pg_switch_wal()").await.expect("a segment");
+    }
+}
+
+/// Names of files on a member that wait for the archive.
+fn waiting(cluster: &Cluster, ordinal: u32) -> BTreeSet<String> {
+    let marks = cluster.volume(ordinal).join("pgdata/pg_wal/archive_status");
+    let names = fs::read_dir(marks)
+        .expect("marks")
+        .map(|entry| entry.expect("a file").file_name());
+    let ready = names.filter_map(|name| Some(name.to_str()?.strip_suffix(".ready")?.to_owned()));
+    ready.collect()
+}
+
+/// Copies a running server's files, as PostgreSQL's documentation says: all but the WAL, which comes from the archive.
+async fn base_copy(cluster: &Cluster, of: u32) -> PathBuf {
+    let base = cluster.scratch().join("base");
+    let (to, from) = (base.display(), cluster.volume(of).join("pgdata"));
+    let from = from.display();
+    let script = format!(
+        "\\set ON_ERROR_STOP 1
+SELECT pg_backup_start('base', true);
+\\! mkdir --mode=0700 {to} && tar -C {from} --exclude='./pg_wal/*' --exclude=./postmaster.pid -cf - . | tar -C {to} -xf -
+\\o {to}/backup_label
+SELECT labelfile FROM pg_backup_stop();
+"
+    );
+    let file = cluster.scratch().join("base.sql");
+    fs::write(&file, script).expect("written");
+    let socket = cluster.scratch().join(format!("{of}/run"));
+    let (_, programs) = unprivileged::binaries();
+    let psql = programs.join("psql");
+    let [psql, file, socket] = [&psql, &file, &socket].map(|path| path.to_str().expect("a path"));
+    let arguments = ["-X", "-At", "-U", "postgres", "-d", "app", "-h", socket, "-f", file];
+    as_user(psql, &arguments).await.expect("a base copy");
+    base
+}
+
+#[test]
+fn wal_is_archived_through_a_failover_without_a_gap() {
+    let name = "wal_is_archived_through_a_failover_without_a_gap";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let base = base_copy(&cluster, first).await;
+        fill(&cluster, first, 2..4).await;
+        all_is_archived(&cluster, first, 1).await;
+
+        store.inject(Fault::refuse(503, "ServiceUnavailable").method("PUT"));
+        fill(&cluster, first, 4..12).await;
+        let failing = async |cluster: &Cluster| {
+            let told = told(cluster);
+            let fault = told["fault"].as_str()?.contains("not available");
+            (fault && told["waiting"].as_u64()? >= 8 * (1 << 20)).then_some(())
+        };
+        cluster.until("the fault is told", 60, failing).await;
+        let unarchived: BTreeSet<String> = waiting(&cluster, first);
+        cluster.kill_agent(first);
+        let (second, _) = replaced(&cluster, first, 12, 30).await;
+        let kept = waiting(&cluster, second);
+        let lost: Vec<_> = unarchived.difference(&kept).collect();
+        assert!(lost.is_empty(), "the successor has none of these: {lost:?}");
+
+        store.heal();
+        all_is_archived(&cluster, second, 2).await;
+        let rows = restored(&cluster, &base, &archived(&store), 2).await;
+        assert_eq!(rows, "1,2,3,4,5,6,7,8,9,10,11,12");
+
+        // The old primary pushes nothing any more, and strikes off what its successor has archived.
+        cluster.start_agent(first);
+        assert_eq!(healthy(&cluster, "the old primary follows", 60).await, second);
+        let struck = async |cluster: &Cluster| {
+            fill(cluster, second, 13..14).await;
+            unarchived.is_disjoint(&waiting(cluster, first)).then_some(())
+        };
+        cluster.until("the old primary keeps nothing of it", 60, struck).await;
+        assert!(!archived(&store).join("conflicts").exists());
+    });
+}
+
+#[test]
+fn a_store_that_does_not_answer_delays_no_handover() {
+    let name = "a_store_that_does_not_answer_delays_no_handover";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        store.inject(Fault::new(Effect::Stall).method("PUT"));
+        fill(&cluster, first, 2..6).await;
+        let stalls = async |cluster: &Cluster| (store.count_requests("PUT", "/wal/") > 4).then_some(cluster.epoch());
+        cluster.until("PostgreSQL waits for the archive", 30, stalls).await;
+        cluster.signal(first, Signal::TERM);
+        let (second, took) = replaced(&cluster, first, 6, 30).await;
+        // A handover takes about a second. PostgreSQL alone would wait for its archiver, and that for the store.
+        assert!(took < Duration::from_secs(8), "{took:?}");
+        cluster.ended(first);
+        store.heal();
+        all_is_archived(&cluster, second, 2).await;
+        assert_eq!(rows(&cluster, second).await, "1,2,3,4,5,6");
+    });
+}
+
+#[test]
+fn wrong_credentials_are_told_and_right_ones_are_taken_up() {
+    let name = "wrong_credentials_are_told_and_right_ones_are_taken_up";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let write = |secret: &str| {
+            for ordinal in 0..3 {
+                let folder = cluster.scratch().join(format!("{ordinal}/store"));
+                // As the kubelet does: another file under the same name.
+                fs::write(folder.join("new"), secret).expect("written");
+                fs::rename(folder.join("new"), folder.join("AWS_SECRET_ACCESS_KEY")).expect("in place");
+            }
+        };
+        write("wrong");
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        let denied = async |cluster: &Cluster| told(cluster)["fault"].as_str()?.contains("denies access").then_some(());
+        cluster.until("it is told", 60, denied).await;
+        assert_eq!(told(&cluster)["fence"], Value::Null);
+        write(test_store::SECRET);
+        fill(&cluster, first, 2..4).await;
+        all_is_archived(&cluster, first, 1).await;
+        assert!(archived(&store).exists());
+    });
+}

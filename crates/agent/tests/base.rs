@@ -1,0 +1,322 @@
+//! Base backups of a real PostgreSQL in a store with the interface of S3, and what is restored from them.
+
+#[path = "support/api_server.rs"]
+#[allow(dead_code)]
+mod api_server;
+#[path = "support/certificates.rs"]
+#[allow(dead_code)]
+mod certificates;
+#[path = "support/cluster.rs"]
+#[allow(dead_code)]
+mod cluster;
+#[path = "support/database.rs"]
+#[allow(dead_code)]
+mod database;
+#[path = "support/store.rs"]
+#[allow(dead_code)]
+mod store;
+#[path = "support/unprivileged.rs"]
+#[allow(dead_code)]
+mod unprivileged;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use agent::archive::Target;
+use agent::base::{Order, Told};
+use api::backup::StoredBackup;
+use backup::base::{BackupInfo, backups, unpack};
+use backup::layout::ClusterFolder;
+use backup::{Access, Place, S3, Store};
+use cluster::{API_SERVER, Cluster, as_user, become_agent_if_asked, in_a_cluster, user_command};
+use database::{commit_row, commits, replaced, rows, with_a_row};
+use serde_json::{Value, json};
+use store::{PORT, archived, is_tried, restored, spec, store};
+use test_store::{Effect, Fault, TestStore};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+
+/// Not a test: an agent of the other tests.
+#[test]
+fn an_agent() {
+    become_agent_if_asked();
+}
+
+const FOLDER: &str = "default/orders-c0ffee00";
+const UID: &str = "ab12cd34-0000-0000-0000-000000000000";
+
+fn place() -> Place {
+    Place::S3(S3 {
+        bucket: "wal".to_owned(),
+        path: "eu".to_owned(),
+        endpoint: Some(format!("http://{API_SERVER}:{PORT}")),
+        ..S3::default()
+    })
+}
+
+async fn order(cluster: &Cluster, ordinal: u32, uid: &str) -> Order {
+    let ask = async |question: &str| cluster.sql(ordinal, question).await.expect("an answer");
+    let root = cluster.scratch().join(ordinal.to_string());
+    Order {
+        target: Target {
+            place: place(),
+            folder: FOLDER.to_owned(),
+            cluster_uid: "c0ffee00-0000-0000-0000-000000000000".to_owned(),
+            system_id: ask("SELECT system_identifier FROM pg_control_system()").await,
+            pod_uid: format!("pod-{ordinal}-{ordinal}"),
+        },
+        access: root.join("store"),
+        backup_uid: uid.to_owned(),
+        socket_directory: root.join("run"),
+        port: 5432,
+        programs: unprivileged::binaries().1,
+    }
+}
+
+/// The process that makes a backup.
+struct Worker {
+    child: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    async fn start(cluster: &Cluster, order: &Order) -> Self {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(cluster.scratch().join("base.log"))
+            .expect("a log");
+        let mut child = user_command(&cluster.scratch().join("agent"))
+            .arg("base-backup")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("a worker");
+        let (mut stdin, stdout) = (
+            child.stdin.take().expect("a pipe"),
+            child.stdout.take().expect("a pipe"),
+        );
+        let line = serde_json::to_string(order).expect("JSON") + "\n";
+        stdin.write_all(line.as_bytes()).await.expect("written");
+        Self {
+            child,
+            stdin,
+            lines: BufReader::new(stdout).lines(),
+        }
+    }
+
+    async fn next(&mut self) -> Option<Told> {
+        let line = self.lines.next_line().await.expect("a line")?;
+        Some(serde_json::from_str(&line).expect("JSON"))
+    }
+
+    /// All that it says until it ends, and if it has succeeded.
+    async fn end(mut self) -> (Vec<Told>, bool) {
+        let mut told = Vec::new();
+        while let Some(next) = self.next().await {
+            println!("{next:?}");
+            told.push(next);
+        }
+        let status = self.child.wait().await.expect("an end");
+        (told, status.success())
+    }
+
+    /// What the kernel says of its memory, in KiB.
+    fn peak_memory(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()?)).ok()?;
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+        line.split_whitespace().nth(1)?.parse().ok()
+    }
+}
+
+fn folder_of_backups(store: &TestStore) -> PathBuf {
+    store.directory().join("wal/eu").join(FOLDER).join("lines/1/backups")
+}
+
+async fn known(cluster: &Cluster) -> (Store, Vec<BackupInfo>) {
+    let access = Access::read(&cluster.scratch().join("0/store")).expect("credentials");
+    let store = Store::open(&place(), &access).expect("a store");
+    let known = backups(&store, &folder(), 1, Duration::from_secs(10)).await;
+    (store, known.expect("a list"))
+}
+
+fn folder() -> ClusterFolder {
+    FOLDER.parse().expect("a folder")
+}
+
+/// Restores the parts with the lines that are published for that.
+async fn unpacked_by_hand(cluster: &Cluster, backup: &Path) -> PathBuf {
+    let to = cluster.scratch().join("by-hand");
+    let script = format!(
+        "set -e; mkdir -m 0700 {to}; for p in {from}/pgdata-*.tar.zst; do zstd -dqc $p | tar -xp -C {to}; done",
+        to = to.display(),
+        from = backup.display()
+    );
+    as_user("sh", &["-c", &script]).await.expect("unpacked");
+    to
+}
+
+/// Unpacks the backup, and has PostgreSQL's own program compare it with the manifest.
+async fn is_verified(cluster: &Cluster, store: &Store, info: &BackupInfo) {
+    let into = cluster.scratch().join("unpacked");
+    fs::create_dir(&into).expect("a directory");
+    let begun = Instant::now();
+    unpack(store, &folder(), 1, info, &into, |_| {})
+        .await
+        .expect("unpacked");
+    println!(
+        "unpacked {} bytes in {} ms",
+        info.raw_bytes,
+        begun.elapsed().as_millis()
+    );
+    let program = unprivileged::binaries().1.join("pg_verifybackup");
+    let verified = tokio::process::Command::new(program)
+        .arg("--no-parse-wal")
+        .arg(&into)
+        .output()
+        .await;
+    let verified = verified.expect("it runs");
+    let words = String::from_utf8_lossy(&verified.stderr);
+    assert!(verified.status.success(), "{words}");
+}
+
+#[test]
+fn a_backup_is_made_under_writes_and_restored() {
+    let name = "a_backup_is_made_under_writes_and_restored";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        commit_row(&cluster, first, 2).await.expect("a commit");
+
+        let order = order(&cluster, first, UID).await;
+        let worker = Worker::start(&cluster, &order).await;
+        let ((told, succeeded), (count, _)) = tokio::join!(worker.end(), commits(&cluster, first, 100, 3));
+        assert!(succeeded, "{told:?}");
+        assert!(count > 0);
+        let Some(Told::Completed(StoredBackup { name, timeline: 1, .. })) = told.last() else {
+            panic!("{told:?}");
+        };
+        assert!(matches!(&told[0], Told::Copying { name: of, bytes: 0, total } if of == name && *total > 1 << 20));
+        assert!(
+            told.iter()
+                .any(|told| matches!(told, Told::WaitingForWal { name: of, .. } if of == name))
+        );
+        assert!(name.ends_with("-F-ab12"), "{name}");
+
+        let worker = Worker::start(&cluster, &order).await;
+        let again = worker.end().await;
+        assert_eq!(again, (told[told.len() - 1..].to_vec(), true), "the same backup");
+        let (opened, known) = known(&cluster).await;
+        assert_eq!(known.len(), 1);
+        assert_eq!((&known[0].name.to_string(), known[0].uid.as_str()), (name, UID));
+        is_verified(&cluster, &opened, &known[0]).await;
+
+        let close = "SELECT pg_walfile_name(pg_switch_wal())";
+        let last = cluster.sql(first, close).await.expect("a segment");
+        let object = archived(&store).join(&last[..16]).join(format!("{last}.zst"));
+        let there = async |_: &Cluster| object.exists().then_some(());
+        cluster.until("the last row is archived", 60, there).await;
+        let base = unpacked_by_hand(&cluster, &folder_of_backups(&store).join(name)).await;
+        let restored = restored(&cluster, &base, &archived(&store), 1).await;
+        assert!(restored.starts_with("1,2,100,"), "{restored}");
+        assert_eq!(restored, rows(&cluster, first).await);
+    });
+}
+
+#[test]
+fn a_backup_that_is_cut_off_is_none_and_the_next_succeeds() {
+    let name = "a_backup_that_is_cut_off_is_none_and_the_next_succeeds";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let order = order(&cluster, first, UID).await;
+
+        let stall = Fault {
+            path: "/backups/".to_owned(),
+            ..Fault::new(Effect::Stall).method("PUT")
+        };
+        store.inject(stall);
+        let in_the_middle = async |cluster: &Cluster, order: &Order| {
+            let before = store.count_requests("PUT", "/backups/");
+            let mut worker = Worker::start(cluster, order).await;
+            assert!(matches!(worker.next().await, Some(Told::Copying { .. })));
+            let sends = async |_: &Cluster| (store.count_requests("PUT", "/backups/") > before).then_some(());
+            cluster.until("it sends", 30, sends).await;
+            worker
+        };
+        let mut worker = in_the_middle(&cluster, &order).await;
+        worker.child.kill().await.expect("killed");
+        let gone = async |cluster: &Cluster| cluster.copying().is_none().then_some(());
+        cluster.until("pg_basebackup ends", 10, gone).await;
+
+        let mut worker = in_the_middle(&cluster, &order).await;
+        println!("peak memory: {:?} KiB", worker.peak_memory());
+        drop(worker.stdin);
+        let status = worker.child.wait().await.expect("an end");
+        assert!(!status.success());
+        cluster.until("pg_basebackup ends", 10, gone).await;
+        store.heal();
+        assert_eq!(known(&cluster).await.1, []);
+
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (told, succeeded) = Worker::start(&cluster, &order).await.end().await;
+        assert!(succeeded, "{told:?}");
+        assert_eq!(known(&cluster).await.1.len(), 1);
+    });
+}
+
+/// What the Lease tells of the backup.
+fn backup_told(cluster: &Cluster) -> Value {
+    cluster.annotation(api::names::LEASE_ARCHIVE)["backup"].clone()
+}
+
+/// The whole way: the agents see in the resource which backup is wanted, and tell in the Lease what became of it.
+#[test]
+fn the_primary_takes_the_backup_that_the_resource_asks_for_and_its_successor_goes_on() {
+    let name = "the_primary_takes_the_backup_that_the_resource_asks_for_and_its_successor_goes_on";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let stall = Fault {
+            path: "/backups/".to_owned(),
+            ..Fault::new(Effect::Stall).method("PUT")
+        };
+        store.inject(stall);
+        cluster.back_up(Some(UID));
+        let copies = async |cluster: &Cluster| {
+            let sends = store.count_requests("PUT", "/backups/") > 0;
+            (sends && backup_told(cluster)["state"] == "Copying").then_some(())
+        };
+        cluster.until("it copies", 60, copies).await;
+        cluster.kill_agent(first);
+        replaced(&cluster, first, 2, 30).await;
+        store.heal();
+        let done = async |cluster: &Cluster| (backup_told(cluster)["state"] == "Completed").then_some(());
+        cluster.until("the successor has taken it", 120, done).await;
+        let told = backup_told(&cluster);
+        assert_eq!((&told["uid"], &told["backup"]["timeline"]), (&json!(UID), &json!(2)));
+        let (_, known) = known(&cluster).await;
+        assert_eq!(known.len(), 1, "what the first primary left is no backup");
+        assert_eq!(known[0].name.to_string(), told["backup"]["name"]);
+
+        // One that is taken back is ended.
+        store.inject(Fault {
+            path: "/backups/".to_owned(),
+            ..Fault::new(Effect::Stall).method("PUT")
+        });
+        cluster.back_up(Some("ef56ab78-0000-0000-0000-000000000000"));
+        let copies = async |cluster: &Cluster| cluster.copying().map(|_| ());
+        cluster.until("it copies", 60, copies).await;
+        cluster.back_up(None);
+        let gone = async |cluster: &Cluster| cluster.copying().is_none().then_some(());
+        cluster.until("it is ended", 30, gone).await;
+    });
+}

@@ -1,0 +1,493 @@
+//! Recovery of a base backup to a point in time, with real PostgreSQL servers and a store with the interface of S3.
+
+#[path = "support/certificates.rs"]
+#[allow(dead_code)]
+mod certificates;
+#[path = "support/instance.rs"]
+#[allow(dead_code)]
+mod instance;
+#[path = "support/unprivileged.rs"]
+mod unprivileged;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use agent::postgres::{Progress, Recovered, RecoveryError, RecoveryRequest, Role, Server, StopMode, Verifier, recover};
+use agent::volume::{DataState, EnforcedSettings};
+use backup::base::{About, BackupInfo, PART_SIZE, Writer};
+use backup::layout::{ClusterFolder, LineObject, Object, Segment};
+use backup::segment::{Header, Origin, encode};
+use backup::{Access, Compare, Place, S3, Store};
+use chrono::{DateTime, Utc};
+use futures::{StreamExt, stream};
+use instance::{Instance, Scene, open_primary};
+use machine::protocol::{Lsn, Timeline};
+use machine::recovery::{Refusal, Target};
+use test_store::{Fault, Options, TestStore};
+use tokio::net::unix::pipe;
+use unprivileged::{place, unprivileged};
+
+const DATABASE: &str = "Orders \"1\"";
+const FOLDER: &str = "default/orders-c0ffee00";
+const BACKUP: &str = "20261126T183000Z-F-7f3a";
+/// So many recoveries run beside each other: each of them waits a good deal.
+const AT_ONCE: usize = 2;
+const NEW_PASSWORD: &str = "another one";
+const LIMIT: Duration = Duration::from_secs(20);
+const ENVIRONMENT: &str = "CDB_TEST_SCRATCH";
+
+/// The agent's program at a place where every user may run it; removed with the outer process of a test.
+struct Program(PathBuf);
+
+impl Program {
+    fn new() -> Self {
+        if std::env::var_os(ENVIRONMENT).is_some() {
+            return Self(Self::path(std::os::unix::process::parent_id()));
+        }
+        let path = Self::path(std::process::id());
+        place(Path::new(env!("CARGO_BIN_EXE_agent")), &path);
+        Self(path)
+    }
+
+    fn path(outer: u32) -> PathBuf {
+        PathBuf::from(format!("/tmp/cdb-recovery-agent-{outer}"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if std::env::var_os(ENVIRONMENT).is_none() {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+}
+
+/// A store with one backup of a database, and its WAL over a failover.
+struct Source {
+    scene: Scene,
+    store: TestStore,
+    program: PathBuf,
+    objects: Store,
+    system_id: String,
+    next: AtomicU32,
+}
+
+/// Points of the source's history.
+struct Points {
+    /// Before the backup.
+    begin: DateTime<Utc>,
+    /// Between rows 3 and 4.
+    after_3: DateTime<Utc>,
+    /// Just behind row 4.
+    end_of_4: Lsn,
+    /// The transaction of row 5.
+    xid_of_5: u64,
+    /// Between rows 6 and 7, on the second timeline.
+    after_6: DateTime<Utc>,
+    /// Behind all.
+    end: DateTime<Utc>,
+}
+
+impl Source {
+    async fn new(scene: Scene, program: PathBuf) -> Self {
+        let directory = scene.place.scratch.join("objects");
+        fs::create_dir_all(&directory).expect("a directory");
+        let options = Options {
+            directory,
+            ..Options::default()
+        };
+        let store = TestStore::start(options).await.expect("a store");
+        store.make_bucket("wal").expect("a bucket");
+        let access = scene.place.scratch.join("access");
+        fs::create_dir_all(&access).expect("a directory");
+        fs::write(access.join("AWS_ACCESS_KEY_ID"), test_store::KEY).expect("written");
+        fs::write(access.join("AWS_SECRET_ACCESS_KEY"), test_store::SECRET).expect("written");
+        fs::create_dir_all(scene.place.scratch.join("archive")).expect("a directory");
+        let objects = Store::open(&place_of(&store), &Access::read(&access).expect("credentials")).expect("a store");
+        Self {
+            scene,
+            store,
+            program,
+            objects,
+            system_id: String::new(),
+            next: AtomicU32::new(1),
+        }
+    }
+
+    fn archive(&self) -> PathBuf {
+        self.scene.place.scratch.join("archive")
+    }
+
+    fn object(&self, object: LineObject) -> String {
+        let folder: ClusterFolder = FOLDER.parse().expect("a folder");
+        folder.name(Object::Line(1, object)).to_string()
+    }
+
+    fn file(&self, object: LineObject) -> PathBuf {
+        self.store.directory().join("wal/eu").join(self.object(object))
+    }
+
+    /// Starts a server that archives into a directory and lets `pg_basebackup` in.
+    async fn start(&self, instance: &mut Instance, role: &Role) {
+        let mut config = instance.config(role);
+        let archive = self.archive();
+        let archive = archive.display();
+        config.postgresql_conf += &format!(
+            "synchronous_standby_names = ''\narchive_mode = on\narchive_command = 'cp %p {archive}/new && mv {archive}/new {archive}/%f'\n"
+        );
+        let admits = "local replication postgres peer map=cdb\n";
+        config.pg_hba_conf.insert_str(0, admits);
+        let started = Server::start(&instance.tools, &instance.volume, &instance.files, &config).await;
+        instance.server = Some(started.expect("started"));
+    }
+
+    /// Makes the database, the backup and the archive.
+    async fn fill(&mut self) -> Points {
+        let begin = Utc::now();
+        let mut instance = self.scene.instance(0);
+        instance.initdb().await.expect("a database");
+        self.system_id = instance.control().await.system_id;
+        self.start(&mut instance, &open_primary()).await;
+        instance.until("accepts writes", |status| !status.in_recovery).await;
+        self.back_up(&instance).await;
+        commit(&instance, 3).await;
+        let after_3 = between().await;
+        commit(&instance, 4).await;
+        let end_of_4 = instance.text("SELECT pg_current_wal_insert_lsn()::text").await;
+        instance
+            .text("SELECT pg_create_restore_point('before five')::text")
+            .await;
+        let xid_of_5 = commit(&instance, 5).await;
+        self.switch(&instance).await;
+
+        // The same data goes on as another primary's would. A server with lower limits pauses where they are raised.
+        instance.stop(StopMode::Fast).await;
+        let raised = ("max_connections".to_owned(), "150".to_owned());
+        instance.settings.parameters.extend([raised]);
+        let standby = Role::Standby {
+            primary: None,
+            enforced: EnforcedSettings::default(),
+        };
+        self.start(&mut instance, &standby).await;
+        instance.until("recovers", |status| status.in_recovery).await;
+        instance.text("SELECT pg_promote()::text").await;
+        instance.until("is promoted", |status| !status.in_recovery).await;
+        commit(&instance, 6).await;
+        let after_6 = between().await;
+        self.switch(&instance).await;
+        commit(&instance, 7).await;
+        let end = between().await;
+        self.switch(&instance).await;
+        instance.stop(StopMode::Fast).await;
+        self.upload().await;
+        Points {
+            begin,
+            after_3,
+            end_of_4: end_of_4.parse().expect("a position"),
+            xid_of_5,
+            after_6,
+            end,
+        }
+    }
+
+    /// Ends the segment, and waits until it is archived.
+    async fn switch(&self, instance: &Instance) {
+        let name = instance.text("SELECT pg_walfile_name(pg_switch_wal())").await;
+        let file = self.archive().join(name);
+        for _ in 0..1_000 {
+            if file.exists() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{} is not archived", file.display());
+    }
+
+    async fn back_up(&self, instance: &Instance) {
+        let start_time = Utc::now();
+        let mut command = instance.tools.command("pg_basebackup");
+        command
+            .args([
+                "-D",
+                "-",
+                "-Ft",
+                "-X",
+                "none",
+                "-c",
+                "fast",
+                "--no-password",
+                "-U",
+                "postgres",
+                "-h",
+            ])
+            .arg(&instance.files.socket)
+            .arg(format!("--port={}", instance.settings.port))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = self.scene.supervisor.spawn("pg_basebackup", command).expect("started");
+        let stdout = OwnedFd::from(child.stdout.take().expect("a pipe"));
+        let tar = pipe::Receiver::from_owned_fd(stdout).expect("a pipe");
+        let name = BACKUP.parse().expect("a name");
+        let writer = Writer::new(
+            self.objects.clone(),
+            FOLDER.parse().expect("a folder"),
+            1,
+            name,
+            PART_SIZE,
+        );
+        let written = writer.write(tar, |_| ()).await.expect("a backup");
+        child.exit.wait_for(Option::is_some).await.expect("an end");
+        let about = About {
+            uid: "b1".to_owned(),
+            system_id: self.system_id.clone(),
+            server_version: u32::from(instance.tools.major()) * 10_000,
+            wal_segment_size: u64::from(instance.control().await.wal_sizes.segment),
+            start_time,
+            stop_time: Utc::now(),
+        };
+        let info: BackupInfo = written.commit(about).await.expect("committed");
+        assert_eq!(info.timeline, 1);
+        between().await;
+    }
+
+    /// Stores what was archived, and the history of a timeline that has no WAL.
+    async fn upload(&self) {
+        fs::write(self.archive().join("00000009.history"), "1\t0/1000000\tnever\n").expect("written");
+        for entry in fs::read_dir(self.archive()).expect("a directory").flatten() {
+            let name = entry.file_name().into_string().expect("text");
+            let content = fs::read(entry.path()).expect("read");
+            let (object, content) = match (name.strip_suffix(".history"), name.parse::<Segment>()) {
+                (Some(timeline), _) => {
+                    let timeline = u32::from_str_radix(timeline, 16).expect("a number");
+                    (LineObject::History(timeline), content)
+                }
+                (None, Ok(segment)) => {
+                    let origin = Origin {
+                        system_id: self.system_id.clone(),
+                        timeline: segment.timeline(),
+                        segment: name.clone(),
+                        epoch: 1,
+                        pod_uid: "pod".to_owned(),
+                    };
+                    let object = encode(&Header::new(origin, &content), &content, 1).expect("encoded");
+                    (LineObject::Segment(segment), object)
+                }
+                // Partial segments and notes about backups.
+                (None, Err(_)) => continue,
+            };
+            let name = self.object(object);
+            let created = self.objects.create(&name, content.into(), Compare::Bytes, LIMIT).await;
+            created.expect("stored");
+        }
+    }
+
+    /// Recovers into a new volume.
+    async fn recover_with(
+        &self,
+        target: Target,
+        exclusive: bool,
+        progress: impl Fn(Progress) + Sync,
+    ) -> (Instance, Result<Recovered, RecoveryError>) {
+        let instance = self.scene.instance(self.next.fetch_add(1, Ordering::Relaxed));
+        let request = RecoveryRequest {
+            place: place_of(&self.store),
+            access: self.scene.place.scratch.join("access"),
+            folder: FOLDER.to_owned(),
+            backup: None,
+            target,
+            exclusive,
+            program: self.program.clone(),
+            owner: "app".to_owned(),
+            verifier: Verifier::of(NEW_PASSWORD).expect("a verifier"),
+        };
+        let user = instance.files.system_user.clone();
+        let recovered = recover(&instance.tools, &instance.volume, &user, &request, &progress).await;
+        (instance, recovered)
+    }
+
+    /// Recovers, starts the data as a primary's, and returns what was recovered and the rows.
+    async fn rows(&self, target: Target, exclusive: bool) -> (Recovered, String) {
+        let (begun, words) = (Instant::now(), target.to_string());
+        let (mut instance, recovered) = self.recover_with(target, exclusive, |_| ()).await;
+        let recovered = recovered.unwrap_or_else(|error| panic!("{words}: {error:?}"));
+        instance.start_primary().await;
+        assert!(
+            !instance.sql.ensure_password("app", NEW_PASSWORD).await.expect("a role"),
+            "the new password"
+        );
+        let rows = rows(&instance).await;
+        instance.stop(StopMode::Immediate).await;
+        println!("{words}: {rows} after {} ms", begun.elapsed().as_millis());
+        (recovered, rows)
+    }
+
+    async fn refused(&self, target: Target) -> String {
+        let (instance, recovered) = self.recover_with(target, false, |_| ()).await;
+        let error = recovered.expect_err("refused");
+        assert!(matches!(error, RecoveryError::Refused(_)), "{error:?}");
+        assert_eq!(instance.data().await, DataState::Empty, "nothing was begun");
+        error.to_string()
+    }
+}
+
+fn place_of(store: &TestStore) -> Place {
+    Place::S3(S3 {
+        bucket: "wal".to_owned(),
+        path: "eu".to_owned(),
+        endpoint: Some(store.url().to_owned()),
+        ..S3::default()
+    })
+}
+
+/// Commits a row. Returns the transaction.
+async fn commit(instance: &Instance, number: u32) -> u64 {
+    let session = instance.session(DATABASE).await;
+    let insert = format!("INSERT INTO entry VALUES ({number}) RETURNING pg_current_xact_id()::text");
+    let xid: String = session.query_one(&insert, &[]).await.expect("a commit").get(0);
+    xid.parse().expect("a number")
+}
+
+async fn rows(instance: &Instance) -> String {
+    let all = "SELECT string_agg(number::text, ',' ORDER BY number) FROM entry";
+    let session = instance.session(DATABASE).await;
+    session.query_one(all, &[]).await.expect("an answer").get(0)
+}
+
+/// A time that no commit has.
+async fn between() -> DateTime<Utc> {
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let time = Utc::now();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    time
+}
+
+#[test]
+fn a_backup_is_recovered_to_each_kind_of_target() {
+    let program = Program::new();
+    unprivileged("a_backup_is_recovered_to_each_kind_of_target", |place| async {
+        let mut source = Source::new(Scene::new(place).await, program.0.clone()).await;
+        let points = source.fill().await;
+        each_target_is_reached(&source, &points).await;
+        the_unreachable_is_refused(&source, &points).await;
+        damage_is_told(&source, &points).await;
+        trouble_with_the_store_is_waited_for(&source).await;
+    });
+}
+
+async fn each_target_is_reached(source: &Source, points: &Points) {
+    let cases = [
+        (Target::Immediate, false, "1,2"),
+        (Target::Time(points.after_3), false, "1,2,3"),
+        (Target::Lsn(points.end_of_4), true, "1,2,3,4"),
+        (Target::Name("before five".to_owned()), false, "1,2,3,4"),
+        (Target::Xid(points.xid_of_5), true, "1,2,3,4"),
+        (Target::Xid(points.xid_of_5), false, "1,2,3,4,5"),
+        (Target::Time(points.after_6), false, "1,2,3,4,5,6"),
+        (Target::Latest, false, "1,2,3,4,5,6,7"),
+    ];
+    let recover = |(target, exclusive, expected): (Target, bool, &'static str)| async move {
+        let (recovered, rows) = source.rows(target.clone(), exclusive).await;
+        assert_eq!(rows, expected, "{target}");
+        assert_eq!(recovered.backup, BACKUP);
+        assert_eq!(recovered.timeline, Timeline(3));
+        // Where it has left the source's history, not which timeline it was to follow.
+        let left = if expected.contains('6') { 2 } else { 1 };
+        assert_eq!(recovered.position.timeline, Timeline(left), "{target}");
+        recovered
+    };
+    let all: Vec<Recovered> = stream::iter(cases).map(recover).buffered(AT_ONCE).collect().await;
+    let last = all.last().and_then(|latest| latest.last_commit_time).expect("a commit");
+    assert!(points.after_6 < last && last < points.end, "{last}");
+}
+
+async fn the_unreachable_is_refused(source: &Source, points: &Points) {
+    let words = source.refused(Target::Time(points.begin)).await;
+    assert!(words.contains("the earliest possible time is"), "{words}");
+    let words = source.refused(Target::Time(Utc::now() + Duration::from_secs(60))).await;
+    assert!(words.contains("in the future"), "{words}");
+    let words = source.refused(Target::Lsn(Lsn(1 << 40))).await;
+    assert!(words.contains("the archive ends at"), "{words}");
+    // It has passed, but nothing that was committed later is in the archive.
+    let (instance, recovered) = source.recover_with(Target::Time(points.end), false, |_| ()).await;
+    let error = recovered.expect_err("no such commit");
+    assert!(matches!(error, RecoveryError::NotReached(_)), "{error:?}");
+    let words = error.to_string();
+    assert!(words.contains("the last commit that was replayed is of 20"), "{words}");
+    assert!(words.contains("use the target latest"), "{words}");
+    assert!(matches!(instance.data().await, DataState::Unfinished { .. }));
+}
+
+/// The segments of the second timeline, oldest first.
+fn segments(source: &Source) -> BTreeSet<String> {
+    let names = fs::read_dir(source.archive()).expect("a directory").flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    names
+        .filter(|name| name.len() == 24 && name.starts_with("00000002"))
+        .collect()
+}
+
+async fn damage_is_told(source: &Source, points: &Points) {
+    let name = segments(source).pop_first().expect("a segment");
+    let file = source.file(LineObject::Segment(name.parse().expect("a segment")));
+    let good = fs::read(&file).expect("a segment");
+
+    let mut bad = good.clone();
+    let middle = bad.len() / 2;
+    bad[middle] ^= 1;
+    fs::write(&file, &bad).expect("written");
+    for target in [Target::Latest, Target::Time(points.after_6)] {
+        let (instance, recovered) = source.recover_with(target, false, |_| ()).await;
+        let error = recovered.expect_err("damaged");
+        assert!(
+            matches!(&error, RecoveryError::Wal(words) if words.contains(&name)),
+            "{error:?}"
+        );
+        assert!(matches!(instance.data().await, DataState::Unfinished { .. }));
+        instance.volume.discard_unfinished().await.expect("discarded");
+        assert_eq!(instance.data().await, DataState::Empty);
+    }
+
+    fs::remove_file(&file).expect("removed");
+    let (instance, recovered) = source.recover_with(Target::Latest, false, |_| ()).await;
+    match recovered {
+        Err(RecoveryError::Refused(Refusal::Missing { first, count })) => {
+            assert_eq!((first, count), (name.clone(), 1));
+            assert_eq!(instance.data().await, DataState::Empty);
+        }
+        other => panic!("{other:?}"),
+    }
+    fs::write(&file, &good).expect("written");
+}
+
+async fn trouble_with_the_store_is_waited_for(source: &Source) {
+    const TROUBLE: Duration = Duration::from_secs(3);
+    let (is_begun, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let progress = |progress: Progress| {
+        if progress.what == "verify" && !is_begun.swap(true, Ordering::Relaxed) {
+            // The store's client itself tries again after the second, not after the first.
+            source
+                .store
+                .inject(Fault::refuse(403, "AccessDenied").method("GET").times(2));
+            source.store.inject(Fault::refuse(503, "SlowDown").method("GET"));
+        }
+    };
+    let heal = async {
+        while !is_begun.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        tokio::time::sleep(TROUBLE).await;
+        source.store.heal();
+        is_over.store(true, Ordering::Relaxed);
+    };
+    let ((mut instance, recovered), ()) = tokio::join!(source.recover_with(Target::Latest, false, progress), heal);
+    recovered.expect("recovered");
+    assert!(is_over.load(Ordering::Relaxed));
+    instance.start_primary().await;
+    assert_eq!(rows(&instance).await, "1,2,3,4,5,6,7");
+    instance.stop(StopMode::Fast).await;
+}

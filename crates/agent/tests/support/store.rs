@@ -1,0 +1,122 @@
+//! Helpers of the tests of databases with a store: the store, what is archived there, and a restore from it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use test_store::{Options, TestStore};
+
+use crate::cluster::{API_SERVER, Cluster, as_user, user_command};
+use crate::{database, unprivileged};
+
+/// The store's port at [`API_SERVER`].
+pub const PORT: u16 = 9000;
+
+/// The spec of a user whose WAL is archived.
+pub fn spec() -> Value {
+    let mut spec = database::spec();
+    let store = json!({"s3Path": "s3://wal/eu", "endpoint": format!("http://{API_SERVER}:{PORT}")});
+    spec["backup"] = json!({"store": {"s3": store}});
+    spec
+}
+
+/// Starts the store.
+pub async fn store(cluster: &Cluster) -> TestStore {
+    let options = Options {
+        address: API_SERVER.into(),
+        directory: cluster.scratch().join("objects"),
+        port: PORT,
+        tls: false,
+    };
+    fs::create_dir_all(&options.directory).expect("a directory");
+    let store = TestStore::start(options).await.expect("a store");
+    store.make_bucket("wal").expect("a bucket");
+    store
+}
+
+/// The folder of the database's WAL in the store.
+pub fn archived(store: &TestStore) -> PathBuf {
+    store.directory().join("wal/eu/default/orders-c0ffee00/lines/1/wal")
+}
+
+/// What the Lease says of the archive.
+pub fn told(cluster: &Cluster) -> Value {
+    cluster.annotation(api::names::LEASE_ARCHIVE)
+}
+
+/// Waits until the primary has tried the store.
+pub async fn is_tried(cluster: &Cluster) {
+    let tried = async |cluster: &Cluster| (told(cluster)["fence"] == "Enforced").then_some(());
+    cluster.until("the store is tried", 60, tried).await;
+}
+
+/// Waits until nothing waits for the archive on the primary. Each new segment has PostgreSQL's archiver look again, which otherwise
+/// rests for a minute after three failures.
+pub async fn all_is_archived(cluster: &Cluster, primary: u32, timeline: u32) {
+    let done = async |cluster: &Cluster| {
+        let told = told(cluster);
+        if told["waiting"] == 0 && told["upTo"]["timeline"] == timeline && told.get("fault").is_none() {
+            return Some(());
+        }
+        let next = "SELECT pg_logical_emit_message(true, 'a', 'b'); SELECT pg_switch_wal()";
+        cluster.sql(primary, next).await.ok();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        None
+    };
+    cluster.until("all is archived", 90, done).await;
+}
+
+/// Restores the base copy and all archived WAL of `timeline`, with PostgreSQL's own programs and the lines that docs/operation.md has
+/// for that. Returns the rows.
+pub async fn restored(cluster: &Cluster, base: &Path, wal: &Path, timeline: u32) -> String {
+    let socket = cluster.scratch().join("restored");
+    as_user("mkdir", &[socket.to_str().expect("a path")])
+        .await
+        .expect("a directory");
+    as_user("touch", &[base.join("recovery.signal").to_str().expect("a path")])
+        .await
+        .expect("a signal");
+    let wal = wal.display();
+    let fetch =
+        format!("case %f in *.history) cp {wal}/%f %p;; *) zstd -dqfo %p {wal}/$(printf %%.16s %f)/%f.zst;; esac");
+    let settings = [
+        ("archive_mode", "off"),
+        ("hot_standby", "off"),
+        ("listen_addresses", ""),
+        ("port", "5432"),
+        ("primary_conninfo", ""),
+        ("recovery_target_timeline", &timeline.to_string()),
+        ("restore_command", &fetch),
+        ("ssl", "off"),
+        ("synchronous_standby_names", ""),
+        ("unix_socket_directories", socket.to_str().expect("a path")),
+    ];
+    let (_, programs) = unprivileged::binaries();
+    let mut server = user_command(&programs.join("postgres"));
+    server.arg("-D").arg(base).kill_on_drop(true);
+    for (name, value) in settings {
+        server.arg("-c").arg(format!("{name}={value}"));
+    }
+    let log = fs::File::create(cluster.scratch().join("restored.log")).expect("a log");
+    let mut server = server.stderr(log).spawn().expect("PostgreSQL");
+    let select = "SELECT string_agg(number::text, ',' ORDER BY number) FROM entry";
+    let psql = programs.join("psql");
+    let psql = psql.to_str().expect("a path");
+    let arguments = [
+        "-X",
+        "-At",
+        "-U",
+        "postgres",
+        "-d",
+        "app",
+        "-h",
+        socket.to_str().expect("a path"),
+        "-c",
+        select,
+    ];
+    let found = async |_: &Cluster| as_user(psql, &arguments).await.ok();
+    let (rows, _) = cluster.until("the restored copy answers", 60, found).await;
+    server.kill().await.expect("killed");
+    rows
+}

@@ -1,0 +1,211 @@
+//! Rules about `spec.backup`, and about stores wherever a spec names one.
+
+use super::{Rule, text};
+use crate::ClusteredDatabase;
+use crate::spec::{BackupSchedule, S3Store, StoreSpec};
+
+/// A bucket's name, by S3's own rules but for names that look like addresses.
+const BUCKET: &str = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]";
+/// A folder in a bucket; no slash stands at its begin.
+const PATH: &str = "[A-Za-z0-9._-][A-Za-z0-9._/-]*";
+const MAX_PATH: usize = 512;
+const REGION: &str = "^[a-z0-9-]{1,63}$";
+const ENDPOINT: &str = "^https?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$";
+const MAX_ENDPOINT: usize = 300;
+
+/// Obeyed by a resource without such a store, and by a store that obeys it.
+fn of_s3(
+    store: fn(&ClusteredDatabase) -> Option<&StoreSpec>,
+    check: impl Fn(&S3Store) -> bool + Send + Sync + 'static,
+) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
+    move |resource| store(resource).and_then(|store| store.s3.as_ref()).is_none_or(&check)
+}
+
+/// The rules about a store at this place of the spec, which `$store` finds.
+macro_rules! of_store {
+    ($at:literal, $store:expr) => {
+        vec![
+            Rule::holds(
+                concat!("spec.", $at, ""),
+                "has(self.s3)",
+                concat!($at, " must name a store: set ", $at, ".s3"),
+                |resource| $store(resource).is_none_or(|store| store.s3.is_some()),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".s3"),
+                "has(self.s3Path) ? !has(self.bucket) && !has(self.path) : has(self.bucket)",
+                concat!($at, ".s3 needs either s3Path, or bucket and, if wanted, path: set one of them"),
+                of_s3($store, |s3| match s3.s3_path {
+                    Some(_) => s3.bucket.is_none() && s3.path.is_none(),
+                    None => s3.bucket.is_some(),
+                }),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".s3.s3Path"),
+                format!("size(self) <= {MAX_PATH} && self.matches('^s3://{BUCKET}(/({PATH})?)?$')"),
+                concat!($at, ".s3.s3Path must be s3://bucket or s3://bucket/path, where the bucket has 3 to 63 lower-case letters, digits, dots and hyphens, and the path letters, digits, '.', '_', '-' and '/': correct it"),
+                of_s3($store, |s3| {
+                    s3.s3_path.as_deref().is_none_or(|whole| {
+                        let location = whole.strip_prefix("s3://").filter(|_| text::size(whole) <= MAX_PATH);
+                        location.is_some_and(|location| match location.split_once('/') {
+                            Some((bucket, path)) => is_bucket(bucket) && (path.is_empty() || is_path(path)),
+                            None => is_bucket(location),
+                        })
+                    })
+                }),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".s3.bucket"),
+                format!("size(self) <= 63 && self.matches('^{BUCKET}$')"),
+                concat!($at, ".s3.bucket must have 3 to 63 lower-case letters, digits, dots and hyphens: correct it"),
+                of_s3($store, |s3| s3.bucket.as_deref().is_none_or(is_bucket)),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".s3.path"),
+                format!("size(self) <= {MAX_PATH} && self.matches('^{PATH}$')"),
+                concat!($at, ".s3.path must consist of letters, digits, '.', '_', '-' and '/', and not begin with '/': correct it"),
+                of_s3($store, |s3| s3.path.as_deref().is_none_or(is_path)),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".s3.region"),
+                format!("size(self) <= 63 && self.matches('{REGION}')"),
+                concat!($at, ".s3.region must be a region such as eu-central-1: correct it"),
+                of_s3($store, |s3| s3.region.as_deref().is_none_or(is_region)),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".s3.endpoint"),
+                format!("size(self) <= {MAX_ENDPOINT} && self.matches('{ENDPOINT}')"),
+                concat!($at, ".s3.endpoint must be an address such as https://minio.storage.svc:9000, without a path: correct it"),
+                of_s3($store, |s3| s3.endpoint.as_deref().is_none_or(is_endpoint)),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".s3.credentialsSecretRef.name"),
+                text::dns_subdomain(),
+                concat!($at, ".s3.credentialsSecretRef.name must be the name of a Secret: correct it"),
+                of_s3($store, |s3| {
+                    let secret = s3.credentials_secret_ref.as_ref();
+                    secret.is_none_or(|secret| text::is_dns_subdomain(&secret.name))
+                }),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".s3.caSecretRef.name"),
+                text::dns_subdomain(),
+                concat!($at, ".s3.caSecretRef.name must be the name of a Secret: correct it"),
+                of_s3($store, |s3| {
+                    let secret = s3.ca_secret_ref.as_ref();
+                    secret.is_none_or(|secret| text::is_dns_subdomain(&secret.name))
+                }),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".s3.caSecretRef.key"),
+                format!("self.matches('{}')", text::SECRET_KEY),
+                concat!($at, ".s3.caSecretRef.key must be a key of a Secret: 1 to 253 letters, digits, dashes, underscores and dots"),
+                of_s3($store, |s3| {
+                    let secret = s3.ca_secret_ref.as_ref();
+                    secret.is_none_or(|secret| text::is_secret_key(&secret.key))
+                }),
+            ),
+        ]
+    };
+}
+
+fn of_backup(resource: &ClusteredDatabase) -> Option<&StoreSpec> {
+    resource.spec.backup.as_ref().map(|backup| &backup.store)
+}
+
+fn of_recovery(resource: &ClusteredDatabase) -> Option<&StoreSpec> {
+    resource.spec.recovery().map(|recovery| &recovery.from.store)
+}
+
+pub(super) fn rules() -> Vec<Rule> {
+    let mut rules = of_store!("backup.store", of_backup);
+    rules.extend(of_store!("bootstrap.recovery.from.store", of_recovery));
+    rules.extend(schedules());
+    rules
+}
+
+/// A schedule's name is part of the name of a DatabaseBackup.
+const NAME: &str = "^[a-z]([-a-z0-9]{0,18}[a-z0-9])?$";
+/// Five fields; the operator says what is wrong within one.
+const TIMES: &str = "^[0-9A-Za-z*,/?#LW-]+( [0-9A-Za-z*,/?#LW-]+){4}$";
+const MAX_TIMES: usize = 100;
+const ZONE: &str = "^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+){0,2}$";
+const MAX_ZONE: usize = 64;
+
+/// Obeyed by a resource all of whose schedules obey it.
+fn of_schedules(check: fn(&BackupSchedule) -> bool) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
+    move |resource| {
+        let backup = resource.spec.backup.as_ref();
+        backup.is_none_or(|backup| backup.schedules.iter().all(check))
+    }
+}
+
+fn schedules() -> Vec<Rule> {
+    vec![
+        Rule::holds(
+            "spec.backup.schedules",
+            format!("self.all(one, one.name.matches('{NAME}'))"),
+            "backup.schedules: a name must have 1 to 20 lower-case letters, digits and hyphens, and begin with a letter: correct it",
+            of_schedules(|one| one.name.len() <= 20 && text::is_dns_label(&one.name)),
+        ),
+        Rule::holds(
+            "spec.backup.schedules",
+            format!("self.all(one, size(one.schedule) <= {MAX_TIMES} && one.schedule.matches('{TIMES}'))"),
+            "backup.schedules: a schedule must have five fields as in a crontab, such as 0 3 * * *: correct it",
+            of_schedules(|one| is_schedule(&one.schedule)),
+        ),
+        Rule::holds(
+            "spec.backup.schedules",
+            format!(
+                "self.all(one, !has(one.timeZone) || size(one.timeZone) <= {MAX_ZONE} && one.timeZone.matches('{ZONE}'))"
+            ),
+            "backup.schedules: a timeZone must be a name such as Europe/Berlin: correct it",
+            of_schedules(|one| one.time_zone.as_deref().is_none_or(is_zone)),
+        ),
+    ]
+}
+
+fn is_schedule(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'*' | b',' | b'/' | b'?' | b'#' | b'-');
+    let fields: Vec<&str> = text.split(' ').collect();
+    text.len() <= MAX_TIMES
+        && fields.len() == 5
+        && fields.iter().all(|field| !field.is_empty() && field.bytes().all(fits))
+}
+
+fn is_zone(text: &str) -> bool {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'+' | b'-');
+    let parts: Vec<&str> = text.split('/').collect();
+    text.len() <= MAX_ZONE && parts.len() <= 3 && parts.iter().all(|part| !part.is_empty() && part.bytes().all(fits))
+}
+
+fn is_bucket(text: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let edge = |b: Option<&u8>| b.is_some_and(|b| letter(*b));
+    let inner = text.bytes().all(|b| letter(b) || b == b'.' || b == b'-');
+    (3..=63).contains(&text.len()) && inner && edge(text.as_bytes().first()) && edge(text.as_bytes().last())
+}
+
+fn is_path(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/');
+    !text.is_empty() && text.len() <= MAX_PATH && text.bytes().all(inner) && !text.starts_with('/')
+}
+
+fn is_region(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(inner)
+}
+
+fn is_endpoint(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let Some(rest) = rest.filter(|_| text.len() <= MAX_ENDPOINT) else {
+        return false;
+    };
+    let (host, port) = rest.split_once(':').unwrap_or((rest, "443"));
+    let inner = host
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b == b'.' || b == b'-');
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    let digits = (1..=5).contains(&port.len()) && port.bytes().all(|b| b.is_ascii_digit());
+    inner && digits && edge(host.as_bytes().first()) && edge(host.as_bytes().last())
+}

@@ -1,0 +1,130 @@
+//! Rules about `spec.bootstrap.recovery`, beside those about its store.
+
+use super::{Rule, text};
+use crate::ClusteredDatabase;
+use crate::spec::{RecoverySpec, RecoveryTarget};
+
+/// A name in the store: that of a cluster, and eight digits of its UID.
+const FOLDER: &str = "^[a-z]([-a-z0-9]{0,52}[a-z0-9])?-[0-9a-f]{8}$";
+const BACKUP: &str = "^[0-9]{8}T[0-9]{6}Z-[FD]-[0-9a-f]{4}$";
+const LSN: &str = "^[0-9A-F]{1,8}/[0-9A-F]{1,8}$";
+/// PostgreSQL's own bound of a restore point's name.
+const MAX_NAME: usize = 63;
+
+/// Obeyed by a resource without a recovery, and by one that obeys it.
+fn of(check: fn(&RecoverySpec) -> bool) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
+    move |resource| resource.spec.recovery().is_none_or(check)
+}
+
+/// The same of a recovery's target.
+fn of_target(check: fn(&RecoveryTarget) -> bool) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
+    move |resource| {
+        let recovery = resource.spec.recovery();
+        recovery.and_then(|recovery| recovery.target.as_ref()).is_none_or(check)
+    }
+}
+
+pub(super) fn rules() -> Vec<Rule> {
+    vec![
+        Rule::holds(
+            "spec.bootstrap",
+            "!(has(self.volumes) && has(self.recovery))",
+            "a database comes from volumes or from a backup: remove bootstrap.volumes or bootstrap.recovery",
+            |resource| {
+                let bootstrap = resource.spec.bootstrap.as_ref();
+                bootstrap.is_none_or(|bootstrap| bootstrap.volumes.is_none() || bootstrap.recovery.is_none())
+            },
+        ),
+        Rule::holds(
+            "spec.bootstrap.recovery.from.cluster",
+            format!("self.matches('{FOLDER}')"),
+            "recovery.from.cluster must be a database's name in the store, such as orders-1a2b3c4d: its name and the first eight digits of its UID",
+            of(|recovery| is_folder(&recovery.from.cluster)),
+        ),
+        Rule::holds(
+            "spec.bootstrap.recovery.from.namespace",
+            "size(self) <= 63 && self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",
+            "recovery.from.namespace must be the name of a namespace: correct it",
+            of(|recovery| recovery.from.namespace.as_deref().is_none_or(is_namespace)),
+        ),
+        Rule::holds(
+            "spec.bootstrap.recovery.backup",
+            format!("self.matches('{BACKUP}')"),
+            "recovery.backup must be the name of a backup in the store, such as 20261124T230501Z-F-7f3a: correct or remove it",
+            of(|recovery| recovery.backup.as_deref().is_none_or(is_backup)),
+        ),
+        Rule::holds(
+            "spec.bootstrap.recovery.target",
+            "[has(self.time), has(self.lsn), has(self.xid), has(self.name), has(self.immediate) && self.immediate].filter(is, is).size() == 1",
+            "recovery.target must be one of time, lsn, xid, name and immediate: set one of them, or remove target to recover all that is archived",
+            of_target(|target| kinds(target) == 1),
+        ),
+        Rule::holds(
+            "spec.bootstrap.recovery.target",
+            "!(has(self.exclusive) && self.exclusive) || has(self.time) || has(self.lsn) || has(self.xid)",
+            "recovery.target.exclusive needs time, lsn or xid: remove it",
+            of_target(|target| {
+                !target.exclusive || target.time.is_some() || target.lsn.is_some() || target.xid.is_some()
+            }),
+        ),
+        Rule::holds(
+            "spec.bootstrap.recovery.target.lsn",
+            format!("self.matches('{LSN}')"),
+            "recovery.target.lsn must be a position in the WAL, such as 16/B3000028: correct it",
+            of_target(|target| target.lsn.as_deref().is_none_or(is_lsn)),
+        ),
+        Rule::holds(
+            "spec.bootstrap.recovery.target.name",
+            format!(
+                "size(self) >= 1 && size(self) <= {MAX_NAME} && self.matches('{}')",
+                text::NO_CONTROL
+            ),
+            "recovery.target.name must be the name of a restore point: 1 to 63 characters without control characters",
+            of_target(|target| target.name.as_deref().is_none_or(is_restore_point)),
+        ),
+    ]
+}
+
+fn kinds(target: &RecoveryTarget) -> usize {
+    let set = [
+        target.time.is_some(),
+        target.lsn.is_some(),
+        target.xid.is_some(),
+        target.name.is_some(),
+        target.immediate,
+    ];
+    set.into_iter().filter(|is| *is).count()
+}
+
+fn is_folder(name: &str) -> bool {
+    let is_digit = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    name.rsplit_once('-').is_some_and(|(cluster, uid)| {
+        cluster.len() <= 54 && text::is_dns_label(cluster) && uid.len() == 8 && uid.bytes().all(is_digit)
+    })
+}
+
+fn is_namespace(name: &str) -> bool {
+    name.len() <= 63 && !name.contains('.') && text::is_dns_subdomain(name)
+}
+
+fn is_backup(name: &str) -> bool {
+    let digits = |text: &str, count: usize| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
+    let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
+    let parts: Vec<&str> = name.split('-').collect();
+    let [time, "F" | "D", end] = parts[..] else {
+        return false;
+    };
+    let time = time.strip_suffix('Z').and_then(|time| time.split_once('T'));
+    time.is_some_and(|(day, clock)| digits(day, 8) && digits(clock, 6)) && end.len() == 4 && end.bytes().all(is_hex)
+}
+
+fn is_lsn(text: &str) -> bool {
+    let is_half =
+        |half: &str| (1..=8).contains(&half.len()) && half.bytes().all(|b| matches!(b, b'0'..=b'9' | b'A'..=b'F'));
+    text.split_once('/')
+        .is_some_and(|(high, low)| is_half(high) && is_half(low))
+}
+
+fn is_restore_point(name: &str) -> bool {
+    (1..=MAX_NAME).contains(&text::size(name)) && !name.chars().any(|c| c <= '\u{1f}' || c == '\u{7f}')
+}

@@ -1,0 +1,163 @@
+//! One part on its way into the store.
+
+use std::io::{self, Write};
+
+use bytes::{Bytes, BytesMut};
+use ring::digest::{Context, SHA256};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+use zstd::stream::write::Encoder;
+
+use super::{BaseError, Part};
+use crate::{PIECE, Upload};
+
+/// zstd's fastest level that is worth its name.
+const LEVEL: i32 = 1;
+/// Pieces of the tar that wait for the compressor. Each has at most 256 KiB.
+const WAITING: usize = 16;
+/// What ends a tar.
+const END: [u8; 1024] = [0; 1024];
+
+/// A part that is being written. If it is dropped before [`PartWriter::finish`], no object appears.
+pub(super) struct PartWriter {
+    /// `None` says that the part is complete.
+    pieces: mpsc::Sender<Option<Bytes>>,
+    stored: JoinHandle<Result<Part, BaseError>>,
+    raw_bytes: u64,
+}
+
+impl PartWriter {
+    /// Begins it. Its compressor has a thread, its upload a task.
+    pub(super) fn begin(upload: Upload, name: String) -> Self {
+        let (sender, pieces) = mpsc::channel(WAITING);
+        Self {
+            pieces: sender,
+            stored: tokio::spawn(store(upload, name, pieces)),
+            raw_bytes: 0,
+        }
+    }
+
+    /// Bytes written so far.
+    pub(super) fn raw_bytes(&self) -> u64 {
+        self.raw_bytes
+    }
+
+    /// Takes blocks of the tar. If it returns false, the part has failed: [`PartWriter::finish`] says why.
+    pub(super) async fn write(&mut self, blocks: Bytes) -> bool {
+        self.raw_bytes += blocks.len() as u64;
+        !self.stored.is_finished() && self.pieces.send(Some(blocks)).await.is_ok()
+    }
+
+    /// Ends the tar and waits until it is stored.
+    pub(super) async fn finish(self) -> Result<Part, BaseError> {
+        // If nobody takes it, the result says why.
+        let _ = self.pieces.send(None).await;
+        self.stored.await?
+    }
+}
+
+async fn store(mut upload: Upload, name: String, blocks: mpsc::Receiver<Option<Bytes>>) -> Result<Part, BaseError> {
+    let (sender, mut pieces) = mpsc::channel(1);
+    let compressing = spawn_blocking(move || compress(blocks, sender));
+    while let Some(piece) = pieces.recv().await {
+        if let Err(problem) = upload.write(piece).await {
+            upload.abort().await;
+            return Err(problem.into());
+        }
+    }
+    match compressing
+        .await
+        .map(|compressed| compressed.map_err(BaseError::Compress))
+    {
+        Ok(Ok(part)) => {
+            upload.finish().await?;
+            Ok(Part { name, ..part })
+        }
+        Ok(Err(error)) => {
+            upload.abort().await;
+            Err(error)
+        }
+        Err(error) => {
+            upload.abort().await;
+            Err(error.into())
+        }
+    }
+}
+
+/// Compresses blocks until they end. Returns the part without its name.
+fn compress(mut blocks: mpsc::Receiver<Option<Bytes>>, pieces: mpsc::Sender<Bytes>) -> io::Result<Part> {
+    let mut encoder = Encoder::new(Pieces::new(pieces), LEVEL)?;
+    encoder.include_checksum(true)?;
+    let mut raw_bytes = END.len() as u64;
+    loop {
+        match blocks.blocking_recv() {
+            Some(Some(blocks)) => {
+                encoder.write_all(&blocks)?;
+                raw_bytes += blocks.len() as u64;
+            }
+            Some(None) => break,
+            None => return Err(io::Error::other("the part is given up")),
+        }
+    }
+    encoder.write_all(&END)?;
+    let pieces = encoder.finish()?;
+    let (stored_bytes, sha256) = pieces.finish()?;
+    Ok(Part {
+        name: String::new(),
+        raw_bytes,
+        stored_bytes,
+        sha256,
+    })
+}
+
+/// Cuts what is compressed into pieces of [`PIECE`] bytes.
+struct Pieces {
+    sender: mpsc::Sender<Bytes>,
+    piece: BytesMut,
+    hash: Context,
+    bytes: u64,
+}
+
+impl Pieces {
+    fn new(sender: mpsc::Sender<Bytes>) -> Self {
+        Self {
+            sender,
+            piece: BytesMut::new(),
+            hash: Context::new(&SHA256),
+            bytes: 0,
+        }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        let piece = std::mem::take(&mut self.piece).freeze();
+        self.hash.update(&piece);
+        self.bytes += piece.len() as u64;
+        let sent = self.sender.blocking_send(piece);
+        sent.map_err(|_| io::Error::other("the upload has failed"))
+    }
+
+    fn finish(mut self) -> io::Result<(u64, String)> {
+        if !self.piece.is_empty() {
+            self.send()?;
+        }
+        Ok((self.bytes, crate::segment::hex(self.hash.finish())))
+    }
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.piece.capacity() == 0 {
+            self.piece.reserve(PIECE);
+        }
+        let taken = bytes.len().min(PIECE - self.piece.len());
+        self.piece.extend_from_slice(&bytes[..taken]);
+        if self.piece.len() == PIECE {
+            self.send()?;
+        }
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,250 @@
+//! Writes a base backup.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
+use tokio::io::AsyncRead;
+
+use super::copies::{Copied, Copies, Kind, WalRange};
+use super::info::object;
+use super::part::PartWriter;
+use super::tar::{Member, Reader};
+use super::{BackupInfo, BaseError, LIMIT, Part, VERSION};
+use crate::layout::{BackupFile, BackupName, ClusterFolder};
+use crate::{Compare, Problem, Store};
+
+/// The usual size of a part, before it is compressed: 1 GiB.
+pub const PART_SIZE: u64 = 1 << 30;
+
+/// Writes one base backup: cuts the tar of a data directory into parts, compresses them, and stores them.
+///
+/// One part is written at a time. Its memory is fixed: at most 8 MiB of the tar, and seven pieces of
+/// [`crate::PIECE`] bytes that are compressed, 64 MiB together. The manifest comes on top, compressed: about 30 bytes
+/// for each file of the database.
+#[derive(Debug)]
+pub struct Writer {
+    target: Target,
+    part_size: u64,
+}
+
+/// Where a backup goes.
+#[derive(Clone, Debug)]
+struct Target {
+    store: Store,
+    folder: ClusterFolder,
+    line: u32,
+    name: BackupName,
+    limit: Duration,
+}
+
+/// A backup whose files are stored. It does not exist before [`Written::commit`].
+#[derive(Debug)]
+pub struct Written {
+    target: Target,
+    parts: Vec<Part>,
+    ranges: Vec<WalRange>,
+    start_time: Option<DateTime<Utc>>,
+}
+
+/// What the caller knows of a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// UID of the object that asked for it.
+    pub uid: String,
+    /// The database system identifier.
+    pub system_id: String,
+    /// The server's `server_version_num`.
+    pub server_version: u32,
+    /// Bytes of a WAL segment.
+    pub wal_segment_size: u64,
+    /// When it began. The time in PostgreSQL's label counts instead if its time zone is UTC.
+    pub start_time: DateTime<Utc>,
+    /// When the server had sent all of it.
+    pub stop_time: DateTime<Utc>,
+}
+
+impl Writer {
+    /// A writer of the backup `name`. `part_size` is the size of the parts before they are compressed, usually
+    /// [`PART_SIZE`]. A file that is larger makes a larger part.
+    pub fn new(store: Store, folder: ClusterFolder, line: u32, name: BackupName, part_size: u64) -> Self {
+        let target = Target {
+            store,
+            folder,
+            line,
+            name,
+            limit: LIMIT,
+        };
+        Self { target, part_size }
+    }
+
+    /// The same writer with another time limit of each request.
+    #[must_use]
+    pub fn with_limit(self, limit: Duration) -> Self {
+        let target = Target { limit, ..self.target };
+        Self { target, ..self }
+    }
+
+    /// Stores a tar of `pg_basebackup -D - -Ft`. `progress` is called with the bytes read so far.
+    ///
+    /// # Errors
+    /// Fails if the stream is no complete tar with a label and a manifest, or cannot be stored. There is no backup then,
+    /// but parts of it may be in the store.
+    pub async fn write(self, tar: impl AsyncRead + Unpin, progress: impl Fn(u64)) -> Result<Written, BaseError> {
+        let mut reader = Reader::new(tar);
+        let mut copies = Copies::new()?;
+        let mut parts = Parts::new(&self);
+        while let Some(member) = reader.next().await? {
+            let kind = Kind::of(member.path.as_deref());
+            let is_part = kind != Kind::Manifest;
+            if is_part {
+                parts.begin_member(&member).await?;
+            }
+            let (mut left, mut content) = (member.padded_bytes(), member.bytes);
+            while left > 0 {
+                let piece = reader.piece(left).await?;
+                left -= piece.len() as u64;
+                let of_content = content.min(piece.len() as u64);
+                content -= of_content;
+                copies.take(kind, &piece[..of_content as usize])?;
+                if is_part {
+                    parts.write(piece).await?;
+                }
+                progress(reader.raw_bytes());
+            }
+        }
+        reader.drain().await?;
+        let copied = copies.finish()?;
+        let parts = parts.finish().await?;
+        self.target.store_copies(&copied).await?;
+        Ok(Written {
+            target: self.target,
+            parts,
+            ranges: copied.ranges,
+            start_time: copied.start_time,
+        })
+    }
+}
+
+/// The parts of a backup, of which the last is being written.
+struct Parts<'a> {
+    writer: &'a Writer,
+    current: Option<PartWriter>,
+    done: Vec<Part>,
+}
+
+impl<'a> Parts<'a> {
+    fn new(writer: &'a Writer) -> Self {
+        Self {
+            writer,
+            current: None,
+            done: Vec::new(),
+        }
+    }
+
+    /// Begins a new part if the member is too large for the current one.
+    async fn begin_member(&mut self, member: &Member) -> Result<(), BaseError> {
+        let bytes = member.blocks.len() as u64 + member.padded_bytes();
+        let is_full = |part: &PartWriter| part.raw_bytes() > 0 && part.raw_bytes() + bytes > self.writer.part_size;
+        if self.current.as_ref().is_some_and(is_full) {
+            self.end_part().await?;
+        }
+        self.write(member.blocks.clone()).await
+    }
+
+    async fn write(&mut self, blocks: Bytes) -> Result<(), BaseError> {
+        let (writer, number) = (self.writer, self.done.len() as u32 + 1);
+        let current = self.current.get_or_insert_with(|| begin_part(writer, number));
+        match current.write(blocks).await {
+            true => Ok(()),
+            false => self.end_part().await,
+        }
+    }
+
+    async fn end_part(&mut self) -> Result<(), BaseError> {
+        if let Some(part) = self.current.take() {
+            self.done.push(part.finish().await?);
+        }
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<Vec<Part>, BaseError> {
+        self.end_part().await?;
+        Ok(self.done)
+    }
+}
+
+fn begin_part(writer: &Writer, number: u32) -> PartWriter {
+    let file = BackupFile::Part {
+        tablespace: None,
+        number,
+    };
+    let target = &writer.target;
+    let name = file.to_string();
+    PartWriter::begin(target.store.upload(&target.object(file), target.limit), name)
+}
+
+impl Target {
+    fn object(&self, file: BackupFile) -> String {
+        object(&self.folder, self.line, &self.name, file)
+    }
+
+    async fn store_copies(&self, copied: &Copied) -> Result<(), Problem> {
+        self.create(BackupFile::Label, copied.label.clone()).await?;
+        if !copied.tablespace_map.is_empty() {
+            self.create(BackupFile::TablespaceMap, copied.tablespace_map.clone())
+                .await?;
+        }
+        self.create(BackupFile::Manifest, copied.manifest.clone()).await
+    }
+
+    async fn create(&self, file: BackupFile, content: Bytes) -> Result<(), Problem> {
+        let name = self.object(file);
+        let created = self.store.create(&name, content, Compare::Bytes, self.limit);
+        created.await.map(|_| ())
+    }
+}
+
+impl Written {
+    /// The WAL that the backup needs, in the order of its positions.
+    pub fn wal_ranges(&self) -> &[WalRange] {
+        &self.ranges
+    }
+
+    /// Where replay of WAL must come to before the data are consistent.
+    pub fn stop_lsn(&self) -> u64 {
+        self.ranges.last().map_or(0, |range| range.stop_lsn)
+    }
+
+    /// What its `backup.json` will say.
+    pub fn info(&self, about: About) -> BackupInfo {
+        let sum = |bytes: fn(&Part) -> u64| self.parts.iter().map(bytes).sum();
+        BackupInfo {
+            v: VERSION,
+            name: self.target.name.clone(),
+            uid: about.uid,
+            system_id: about.system_id,
+            server_version: about.server_version,
+            timeline: self.ranges.last().map_or(0, |range| range.timeline),
+            start_lsn: self.ranges.first().map_or(0, |range| range.start_lsn),
+            stop_lsn: self.stop_lsn(),
+            start_time: self.start_time.unwrap_or(about.start_time),
+            stop_time: about.stop_time,
+            wal_segment_size: about.wal_segment_size,
+            raw_bytes: sum(|part| part.raw_bytes),
+            stored_bytes: sum(|part| part.stored_bytes),
+            parts: self.parts.clone(),
+        }
+    }
+
+    /// Writes `backup.json`: from now on the backup exists. It can be repeated with the same content.
+    ///
+    /// # Errors
+    /// Fails with [`Problem::Conflict`] if another backup has the name. After another problem the backup may exist.
+    pub async fn commit(&self, about: About) -> Result<BackupInfo, Problem> {
+        let info = self.info(about);
+        let content = serde_json::to_vec_pretty(&info).map_err(|error| Problem::Unusable(error.to_string()))?;
+        self.target.create(BackupFile::Commit, content.into()).await?;
+        Ok(info)
+    }
+}

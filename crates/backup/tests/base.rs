@@ -1,0 +1,491 @@
+//! Base backups on our S3 server and on a volume.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use backup::base::{About, BackupInfo, BaseError, Part, Writer, Written, backups, missing, unpack, wal};
+use backup::layout::{BackupName, ClusterFolder, Segment};
+use backup::{Access, Compare, Fence, Place, Problem, Store, Volume};
+use chrono::{TimeZone, Utc};
+use test_store::{Effect, Fault};
+
+use support::{Directory, LIMIT, Server};
+
+const LABEL: &str =
+    "START WAL LOCATION: 0/2000028 (file 000000010000000000000002)\nSTART TIME: 2026-11-26 18:30:00 UTC\n";
+const MANIFEST: &str = r#"{ "PostgreSQL-Backup-Manifest-Version": 1,
+"Files": [],
+"WAL-Ranges": [
+{ "Timeline": 1, "Start-LSN": "0/2000028", "End-LSN": "0/3000100" }
+],
+"Manifest-Checksum": "00"}
+"#;
+/// Small, so that a test has some.
+const PART_SIZE: u64 = 4 << 20;
+
+fn folder() -> ClusterFolder {
+    "default/orders-0b1e2f3a".parse().expect("a folder")
+}
+
+fn name() -> BackupName {
+    "20261126T183000Z-F-7f3a".parse().expect("a name")
+}
+
+fn about() -> About {
+    About {
+        uid: "0b1e".to_owned(),
+        system_id: "7444444444444444444".to_owned(),
+        server_version: 150_014,
+        wal_segment_size: 16 << 20,
+        start_time: Utc.with_ymd_and_hms(2026, 11, 26, 18, 0, 0).single().expect("a time"),
+        stop_time: Utc.with_ymd_and_hms(2026, 11, 26, 18, 31, 0).single().expect("a time"),
+    }
+}
+
+/// Something between text and noise.
+fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    (0..length)
+        .map(|at| if at % 4 == 0 { random.u8(..) } else { (at / 64) as u8 })
+        .collect()
+}
+
+/// A directory like PostgreSQL's.
+fn make_tree() -> Directory {
+    let directory = Directory::new();
+    let root = directory.path();
+    let write = |path: &str, content: &[u8]| {
+        let path = root.join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(&path, content).expect("written");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("permissions");
+    };
+    write("backup_label", LABEL.as_bytes());
+    write("PG_VERSION", b"15\n");
+    for number in 0..40 {
+        let length = [0, 1, 511, 512, 513, 8 << 10, 300_000, 1 << 20][number as usize % 8];
+        write(&format!("base/{}/{number}", number / 20), &content(number, length));
+    }
+    write("base/1/large", &content(99, 9 << 20));
+    let long = "long_".repeat(30);
+    write(&format!("{long}/{long}"), b"a long name");
+    for folder in ["pg_wal/archive_status", "pg_tblspc"] {
+        fs::create_dir_all(root.join(folder)).expect("a folder");
+    }
+    std::os::unix::fs::symlink("base/1", root.join("link")).expect("a link");
+    for path in paths(root)
+        .into_iter()
+        .filter(|path| path.is_dir() && !path.is_symlink())
+    {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o700)).expect("permissions");
+    }
+    directory
+}
+
+/// The tar that pg_basebackup would write.
+fn tar_of(tree: &Path) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    tar.follow_symlinks(false);
+    for path in paths(tree) {
+        let name = path.strip_prefix(tree).expect("a path");
+        tar.append_path_with_name(&path, name).expect("a member");
+    }
+    let mut header = tar::Header::new_ustar();
+    header.set_size(MANIFEST.len() as u64);
+    header.set_mode(0o600);
+    tar.append_data(&mut header, "backup_manifest", MANIFEST.as_bytes())
+        .expect("the manifest");
+    tar.into_inner().expect("a tar")
+}
+
+/// All paths in a directory, folders first.
+fn paths(root: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut entries: Vec<PathBuf> = fs::read_dir(root)
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    entries.sort();
+    for path in entries {
+        found.push(path.clone());
+        if path.is_dir() && !path.is_symlink() {
+            found.extend(paths(&path));
+        }
+    }
+    found
+}
+
+/// Permissions and content of each path.
+fn look(root: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let look = |path: PathBuf| {
+        let found = fs::symlink_metadata(&path).expect("a path");
+        let content = match (found.is_dir(), found.is_symlink()) {
+            (true, _) => b"/".to_vec(),
+            (_, true) => fs::read_link(&path)
+                .expect("a link")
+                .into_os_string()
+                .into_encoded_bytes(),
+            _ => fs::read(&path).expect("a file"),
+        };
+        let mode = found.permissions().mode() & 0o777;
+        (path.strip_prefix(root).expect("a path").to_owned(), (mode, content))
+    };
+    paths(root).into_iter().map(look).collect()
+}
+
+fn writer(store: &Store) -> Writer {
+    Writer::new(store.clone(), folder(), 1, name(), PART_SIZE).with_limit(LIMIT)
+}
+
+async fn write(store: &Store, tar: &[u8]) -> Written {
+    let last = std::sync::atomic::AtomicU64::new(0);
+    let written = writer(store).write(tar, |bytes| {
+        let before = last.swap(bytes, std::sync::atomic::Ordering::Relaxed);
+        assert!(before <= bytes);
+    });
+    let written = written.await.expect("written");
+    let last = last.into_inner();
+    assert!((tar.len() as u64 - 1024..=tar.len() as u64).contains(&last), "{last}");
+    written
+}
+
+async fn restore(store: &Store, info: &BackupInfo) -> Result<Directory, BaseError> {
+    let directory = Directory::new();
+    unpack(store, &folder(), 1, info, directory.path(), |_| {}).await?;
+    Ok(directory)
+}
+
+async fn listed(store: &Store) -> Vec<BackupInfo> {
+    backups(store, &folder(), 1, LIMIT).await.expect("a list")
+}
+
+async fn start() -> (Server, Store) {
+    let server = Server::start(false).await;
+    let store = server.open().with_fence(Fence::Enforced);
+    (server, store)
+}
+
+fn object(name: &str) -> String {
+    format!("default/orders-0b1e2f3a/lines/1/backups/20261126T183000Z-F-7f3a/{name}")
+}
+
+async fn keeps_a_tree(store: &Store) {
+    let tree = make_tree();
+    let written = write(store, &tar_of(tree.path())).await;
+    assert_eq!(listed(store).await, [], "it is not committed");
+    let info = written.commit(about()).await.expect("committed");
+    assert_eq!(listed(store).await, std::slice::from_ref(&info));
+    assert!(info.parts.len() > 3, "{info:?}");
+    assert_eq!(
+        (info.timeline, info.start_lsn, info.stop_lsn),
+        (1, 0x200_0028, 0x300_0100)
+    );
+    assert_eq!(info.start_time.to_rfc3339(), "2026-11-26T18:30:00+00:00");
+    let restored = restore(store, &info).await.expect("restored");
+    let mut found = look(restored.path());
+    let manifest = found.remove(Path::new("backup_manifest")).expect("a manifest");
+    assert_eq!(manifest, (0o600, MANIFEST.as_bytes().to_vec()));
+    assert!(found == look(tree.path()), "the trees are the same");
+}
+
+#[tokio::test]
+async fn a_tree_is_written_and_unpacked() {
+    let (server, store) = start().await;
+    keeps_a_tree(&store).await;
+    each_part_is_a_tar(&server, &listed(&store).await[0]);
+}
+
+#[tokio::test]
+async fn a_tree_is_written_to_a_volume_and_unpacked() {
+    let directory = Directory::new();
+    let place = Place::Volume(Volume {
+        directory: directory.path().to_owned(),
+    });
+    let store = Store::open(&place, &Access::default()).expect("a store");
+    keeps_a_tree(&store.with_fence(Fence::Enforced)).await;
+}
+
+/// By other programs than ours, as when it is restored by hand.
+fn each_part_is_a_tar(server: &Server, info: &BackupInfo) {
+    let mut names = Vec::new();
+    for part in &info.parts {
+        let file = fs::File::open(server.file(&object(&part.name))).expect("a file");
+        assert_eq!(file.metadata().expect("a file").len(), part.stored_bytes);
+        let raw = zstd::stream::decode_all(file).expect("zstd");
+        assert_eq!(raw.len() as u64, part.raw_bytes);
+        assert!(raw.ends_with(&[0; 1024]), "it is complete");
+        let mut tar = tar::Archive::new(&raw[..]);
+        let found: Vec<PathBuf> = tar
+            .entries()
+            .expect("entries")
+            .map(|entry| entry.expect("an entry").path().expect("a path").into_owned())
+            .collect();
+        assert!(found.len() == 1 || part.raw_bytes <= PART_SIZE + 1024, "{part:?}");
+        names.extend(found);
+    }
+    assert!(!names.contains(&PathBuf::from("backup_manifest")));
+    assert!(names.contains(&PathBuf::from("backup_label")));
+    let label = fs::read(server.file(&object("backup_label"))).expect("a label");
+    assert_eq!(label, LABEL.as_bytes());
+}
+
+#[tokio::test]
+async fn a_large_part_is_sent_in_pieces_that_are_repeated() {
+    let (server, store) = start().await;
+    let mut random = fastrand::Rng::with_seed(7);
+    let directory = make_tree();
+    let noise: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(30 << 20).collect();
+    fs::write(directory.path().join("noise"), &noise).expect("written");
+    server
+        .store
+        .inject(Fault::refuse(503, "SlowDown").method("PUT").times(2));
+    server
+        .store
+        .inject(Fault::new(Effect::LoseReply).method("PUT").times(1));
+    server
+        .store
+        .inject(Fault::new(Effect::LoseReply).method("POST").times(1));
+    let written = write(&store, &tar_of(directory.path())).await;
+    let info = written.commit(about()).await.expect("committed");
+    assert!(info.parts.iter().any(|part| part.stored_bytes > 30 << 20), "{info:?}");
+    server.store.inject(Fault::new(Effect::CutBody).method("GET").times(2));
+    let restored = restore(&store, &info).await.expect("restored");
+    assert!(fs::read(restored.path().join("noise")).expect("a file") == noise);
+}
+
+#[tokio::test]
+async fn a_write_ahead_log_that_is_a_link_stays_one() {
+    let (_server, store) = start().await;
+    let written = write(&store, &tar_of(make_tree().path())).await;
+    let info = written.commit(about()).await.expect("committed");
+    let (into, volume) = (Directory::new(), Directory::new());
+    std::os::unix::fs::symlink(volume.path(), into.path().join("pg_wal")).expect("a link");
+    unpack(&store, &folder(), 1, &info, into.path(), |_| {})
+        .await
+        .expect("restored");
+    assert!(into.path().join("pg_wal").is_symlink());
+    assert!(volume.path().join("archive_status").is_dir());
+    assert!(into.path().join("base/1/large").is_file());
+}
+
+#[tokio::test]
+async fn damage_of_a_part_is_named() {
+    let (server, store) = start().await;
+    let written = write(&store, &tar_of(make_tree().path())).await;
+    let info = written.commit(about()).await.expect("committed");
+    let part = &info.parts[1];
+    let file = server.file(&object(&part.name));
+    let good = fs::read(&file).expect("a part");
+    for at in [10, good.len() / 2, good.len() - 1] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        fs::write(&file, bad).expect("written");
+        let error = restore(&store, &info).await.err().expect("an error");
+        assert!(
+            matches!(&error, BaseError::Damaged { name, .. } if *name == object(&part.name)),
+            "{error}"
+        );
+    }
+    fs::write(&file, &good[..good.len() - 1]).expect("written");
+    let error = restore(&store, &info).await.err().expect("an error");
+    assert!(matches!(&error, BaseError::Damaged { .. }), "{error}");
+    fs::remove_file(&file).expect("removed");
+    let error = restore(&store, &info).await.err().expect("an error");
+    assert_eq!(
+        error.to_string(),
+        format!("{} is missing in the store", object(&part.name))
+    );
+    fs::write(&file, &good).expect("written");
+    fs::remove_file(server.file(&object("manifest.json.zst"))).expect("removed");
+    let error = restore(&store, &info).await.err().expect("an error");
+    assert!(error.to_string().contains("manifest.json.zst is missing"), "{error}");
+}
+
+#[tokio::test]
+async fn files_outside_of_the_directory_are_refused() {
+    let (server, store) = start().await;
+    let written = write(&store, &tar_of(make_tree().path())).await;
+    let info = written.commit(about()).await.expect("committed");
+    for path in ["../outside", "/outside", "link/../../outside"] {
+        let mut header = tar::Header::new_ustar();
+        header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+        header.set_size(1);
+        header.set_mode(0o600);
+        header.set_cksum();
+        let mut tar = tar::Builder::new(Vec::new());
+        tar.append(&header, &b"a"[..]).expect("a member");
+        let raw = tar.into_inner().expect("a tar");
+        let stored = zstd::stream::encode_all(&raw[..], 1).expect("zstd");
+        fs::write(server.file(&object("pgdata-0001.tar.zst")), &stored).expect("written");
+        let part = Part {
+            name: "pgdata-0001.tar.zst".to_owned(),
+            raw_bytes: raw.len() as u64,
+            stored_bytes: stored.len() as u64,
+            sha256: sha256(&stored),
+        };
+        let bad = BackupInfo {
+            parts: vec![part],
+            ..info.clone()
+        };
+        let error = restore(&store, &bad).await.err().expect("an error");
+        assert!(matches!(error, BaseError::Unpack { .. }), "{path}: {error}");
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
+    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test]
+async fn an_upload_that_fails_leaves_no_backup() {
+    let (server, store) = start().await;
+    let tar = tar_of(make_tree().path());
+    let failing = Fault {
+        path: "pgdata-0002".to_owned(),
+        ..Fault::refuse(503, "SlowDown")
+    };
+    server.store.inject(failing);
+    let writer = writer(&store).with_limit(Duration::from_secs(1));
+    let error = writer.write(&tar[..], |_| {}).await.expect_err("an error");
+    assert!(matches!(error, BaseError::Store(Problem::Throttled(_))), "{error}");
+    assert!(server.file(&object("pgdata-0001.tar.zst")).exists());
+    assert!(
+        !server.file(&object("pgdata-0003.tar.zst")).exists(),
+        "it has ended there"
+    );
+    assert_eq!(listed(&store).await, []);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_cut_off_leaves_no_backup() {
+    let (server, store) = start().await;
+    let tar = tar_of(make_tree().path());
+    for length in [0, 512, tar.len() / 2, tar.len() - 2048] {
+        let error = writer(&store)
+            .write(&tar[..length], |_| {})
+            .await
+            .expect_err("an error");
+        assert!(matches!(error, BaseError::Tar(_)), "{error}");
+        // The name is in use then: another attempt has another one.
+        let _ = fs::remove_dir_all(server.file(&object("")));
+    }
+    let without_manifest = &[&tar[..512 * 3], &[0; 1024]].concat();
+    writer(&store)
+        .write(&without_manifest[..], |_| {})
+        .await
+        .expect_err("an error");
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_is_not_written_again() {
+    let (_server, store) = start().await;
+    let tree = make_tree();
+    let first = write(&store, &tar_of(tree.path())).await;
+    first.commit(about()).await.expect("committed");
+    fs::write(tree.path().join("base/0/1"), b"other").expect("written");
+    let again = writer(&store).write(&tar_of(tree.path())[..], |_| {}).await;
+    assert!(
+        matches!(again, Err(BaseError::Store(Problem::Conflict(_)))),
+        "{again:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_lost_reply_to_the_commit_makes_one_backup() {
+    let (server, store) = start().await;
+    let written = write(&store, &tar_of(make_tree().path())).await;
+    let lost = Fault {
+        path: "backup.json".to_owned(),
+        ..Fault::new(Effect::LoseReply).method("PUT").times(1)
+    };
+    server.store.inject(lost);
+    let info = written.commit(about()).await.expect("committed");
+    assert_eq!(written.commit(about()).await, Ok(info.clone()), "again");
+    assert_eq!(listed(&store).await, [info]);
+    let other = About {
+        uid: "other".to_owned(),
+        ..about()
+    };
+    assert!(matches!(written.commit(other).await, Err(Problem::Conflict(_))));
+}
+
+/// Objects in stores must be readable for ever: this one was written by the first version.
+#[tokio::test]
+async fn backups_are_listed_and_one_that_cannot_be_read_is_named() {
+    let (_server, store) = start().await;
+    let stored = |name: &str| {
+        format!(
+            r#"{{"v":1,"name":"{name}","uid":"0b1e","systemId":"7","serverVersion":150014,"timeline":2,"startLsn":"1/2000028","stopLsn":"1/2000100","startTime":"2026-11-26T18:30:00Z","stopTime":"2026-11-26T18:31:00Z","walSegmentSize":16777216,"rawBytes":10,"storedBytes":5,"parts":[{{"name":"pgdata-0001.tar.zst","rawBytes":10,"storedBytes":5,"sha256":"00"}}],"later":1}}"#
+        )
+    };
+    let put = async |path: String, content: String| {
+        let name = format!("default/orders-0b1e2f3a/lines/1/backups/{path}");
+        store
+            .create(&name, content.into(), Compare::Bytes, LIMIT)
+            .await
+            .expect("created");
+    };
+    let names = [
+        "20261126T183000Z-F-7f3a",
+        "20261127T183000Z-F-0000",
+        "20261125T183000Z-F-ffff",
+    ];
+    for name in names {
+        put(format!("{name}/backup.json"), stored(name)).await;
+    }
+    put(format!("{}/deleted.json", names[1]), "{}".to_owned()).await;
+    put("20261128T183000Z-F-0000/pgdata-0001.tar.zst".to_owned(), "a".to_owned()).await;
+    let found = listed(&store).await;
+    let found_names: Vec<String> = found.iter().map(|info| info.name.to_string()).collect();
+    assert_eq!(found_names, [names[2], names[0]]);
+    assert_eq!(found[0].stop_lsn, 0x1_0200_0100);
+    assert_eq!(found[0].parts.len(), 1);
+
+    let bad = "20261129T183000Z-F-0000";
+    put(format!("{bad}/backup.json"), stored(bad).replace("\"v\":1", "\"v\":2")).await;
+    let problem = backups(&store, &folder(), 1, LIMIT).await.expect_err("a problem");
+    assert!(
+        matches!(&problem, Problem::Unusable(words) if words.contains(bad) && words.contains("format 2")),
+        "{problem}"
+    );
+}
+
+#[tokio::test]
+async fn wal_is_listed() {
+    let (_server, store) = start().await;
+    let put = async |path: &str, content: &'static str| {
+        let name = format!("default/orders-0b1e2f3a/lines/1/wal/{path}");
+        store
+            .create(&name, content.into(), Compare::Bytes, LIMIT)
+            .await
+            .expect("created");
+    };
+    put("0000000100000000/0000000100000000000000FF.zst", "a").await;
+    put("0000000100000001/000000010000000100000001.zst", "a").await;
+    put("00000002.history", "1\t0/2000000\treason\n").await;
+    put("partial/000000010000000100000002.partial.zst", "a").await;
+    let list = wal(&store, &folder(), 1, LIMIT).await.expect("a list");
+    let segments =
+        |names: &[&str]| -> Vec<Segment> { names.iter().map(|name| name.parse().expect("a name")).collect() };
+    let there = segments(&["0000000100000000000000FF", "000000010000000100000001"]);
+    assert_eq!(list.segments.into_iter().collect::<Vec<_>>(), there);
+    assert_eq!(
+        list.histories,
+        BTreeMap::from([(2, "1\t0/2000000\treason\n".to_owned())])
+    );
+    let all = segments(&[
+        "0000000100000000000000FF",
+        "000000010000000100000000",
+        "000000010000000100000001",
+        "000000010000000100000002",
+    ]);
+    let absent = missing(&store, &folder(), 1, &all, LIMIT).await.expect("a list");
+    assert_eq!(absent, [all[1].clone(), all[3].clone()]);
+    assert_eq!(missing(&store, &folder(), 1, &there, LIMIT).await, Ok(Vec::new()));
+}

@@ -1,0 +1,330 @@
+//! Backups: one more, those that there are, and a database that is made from them.
+
+use anyhow::{Context, Result, bail, ensure};
+use api::backup::DatabaseBackupSpec;
+use api::operation::{ClusterReference, OperationPhase};
+use api::spec::{BootstrapSpec, InitdbSpec, RecoverySource, RecoverySpec, RecoveryTarget};
+use api::{ClusteredDatabase, DatabaseBackup};
+use chrono::{DateTime, TimeDelta, Utc};
+use kube::ResourceExt;
+use machine::units::Bytes;
+use serde::Serialize;
+
+use crate::text::{Page, instant};
+
+/// A backup of this database, to be made.
+///
+/// # Errors
+/// If the database has no store.
+pub fn one_more(db: &ClusteredDatabase, now: DateTime<Utc>) -> Result<DatabaseBackup> {
+    let name = db.name_any();
+    ensure!(
+        db.spec.backup.is_some(),
+        "{name} has no store for backups: set its spec.backup.store"
+    );
+    let spec = DatabaseBackupSpec {
+        cluster_ref: ClusterReference { name: name.clone() },
+    };
+    Ok(DatabaseBackup::new(
+        &format!("{name}-{}", now.format("%Y%m%d%H%M%S")),
+        spec,
+    ))
+}
+
+/// The page of the backups.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct BackupsPage {
+    /// The oldest first.
+    pub backups: Vec<Line>,
+}
+
+/// One backup.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Line {
+    /// Name of the DatabaseBackup.
+    pub name: String,
+    /// Name of the database.
+    pub cluster: String,
+    /// `status.phase`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<OperationPhase>,
+    /// Its name in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
+    /// The earliest time that it can be recovered to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recoverable_from: Option<DateTime<Utc>>,
+    /// Bytes of the database's files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_bytes: Option<u64>,
+    /// Bytes in the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stored_bytes: Option<u64>,
+    /// How far it is, or why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// The page of these backups, or of those of one database.
+pub fn page(backups: &[DatabaseBackup], of: Option<&str>) -> BackupsPage {
+    let of_it = |backup: &&DatabaseBackup| of.is_none_or(|name| backup.spec.cluster_ref.name == name);
+    let mut found: Vec<&DatabaseBackup> = backups.iter().filter(of_it).collect();
+    found.sort_by_key(|backup| (backup.creation_timestamp().map(|time| time.0), backup.name_any()));
+    BackupsPage {
+        backups: found.into_iter().map(line).collect(),
+    }
+}
+
+fn line(backup: &DatabaseBackup) -> Line {
+    let status = backup.status.clone().unwrap_or_default();
+    let stored = status.backup.as_ref();
+    Line {
+        name: backup.name_any(),
+        cluster: backup.spec.cluster_ref.name.clone(),
+        phase: status.operation.phase,
+        backup: stored.map(|stored| stored.name.clone()),
+        recoverable_from: stored.map(|stored| stored.stop_time),
+        data_bytes: stored.map(|stored| stored.data_bytes),
+        stored_bytes: stored.map(|stored| stored.stored_bytes),
+        message: match (&status.progress, status.operation.phase) {
+            (Some(progress), Some(OperationPhase::Running)) => Some(progress.clone()),
+            _ => status.operation.message.clone(),
+        },
+    }
+}
+
+/// The page as text.
+pub fn text(page: &BackupsPage) -> String {
+    let mut out = Page::default();
+    let bytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| Bytes(bytes).rounded());
+    let rows: Vec<Vec<String>> = page
+        .backups
+        .iter()
+        .map(|line| {
+            vec![
+                line.name.clone(),
+                line.cluster.clone(),
+                line.phase.map_or("-".to_owned(), |phase| format!("{phase:?}")),
+                line.recoverable_from.map_or("-".to_owned(), instant),
+                bytes(line.data_bytes),
+                bytes(line.stored_bytes),
+                line.backup
+                    .clone()
+                    .or_else(|| line.message.clone())
+                    .unwrap_or_else(|| "-".to_owned()),
+            ]
+        })
+        .collect();
+    let heads = [
+        "NAME",
+        "CLUSTER",
+        "PHASE",
+        "RECOVERABLE FROM",
+        "DATA",
+        "STORED",
+        "IN THE STORE",
+    ];
+    match rows.is_empty() {
+        true => out.wrapped("There is no backup."),
+        false => out.table(&heads, &rows),
+    }
+    out.finish()
+}
+
+/// A time: RFC 3339, or such as `10 minutes ago`.
+///
+/// # Errors
+/// If the text is neither, or the time is still to come.
+pub fn time(text: &str, now: DateTime<Utc>) -> Result<DateTime<Utc>> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let time = match words[..] {
+        [number, unit, "ago"] => now.checked_sub_signed(span(number, unit)?),
+        _ => text.parse().ok(),
+    };
+    let time = time
+        .with_context(|| format!("{text:?} is no time: give one such as 2026-11-24T23:05:01Z or \"10 minutes ago\""))?;
+    ensure!(time <= now, "{text:?} is still to come: give a time that has passed");
+    Ok(time)
+}
+
+fn span(number: &str, unit: &str) -> Result<TimeDelta> {
+    let number: u32 = number.parse().with_context(|| format!("{number:?} is no number"))?;
+    let number = i64::from(number);
+    Ok(match unit.trim_end_matches('s') {
+        "second" => TimeDelta::seconds(number),
+        "minute" => TimeDelta::minutes(number),
+        "hour" => TimeDelta::hours(number),
+        "day" => TimeDelta::days(number),
+        _ => bail!("{unit:?} is no unit of time: use seconds, minutes, hours or days"),
+    })
+}
+
+/// A new database that is made from the backups of `db`, as it was at `time`, or at the end of its archived WAL.
+///
+/// # Errors
+/// If `db` has no store, or the new one has its name.
+pub fn recovered(
+    db: &ClusteredDatabase,
+    name: &str,
+    time: Option<DateTime<Utc>>,
+    backup: Option<String>,
+) -> Result<ClusteredDatabase> {
+    let source = db.name_any();
+    ensure!(name != source, "{source} is there: give the new database another name");
+    let Some(own) = &db.spec.backup else {
+        bail!(
+            "{source} has no store: see `bootstrap.recovery` in docs/operation.md for a database whose store you know"
+        )
+    };
+    let uid = db.uid().context("the database has no UID")?;
+    let uid8 = uid.get(..8).context("the database's UID is too short")?;
+    let mut spec = db.spec.clone();
+    let initdb = db.spec.initdb().clone();
+    spec.bootstrap = Some(BootstrapSpec {
+        // The owner gets the password of the new database's own Secret.
+        initdb: Some(InitdbSpec {
+            password_secret_ref: None,
+            post_init_application_sql: Vec::new(),
+            ..initdb
+        }),
+        volumes: None,
+        recovery: Some(RecoverySpec {
+            from: RecoverySource {
+                store: own.store.clone(),
+                cluster: format!("{source}-{uid8}"),
+                namespace: None,
+            },
+            backup,
+            target: time.map(|time| RecoveryTarget {
+                time: Some(time),
+                ..RecoveryTarget::default()
+            }),
+        }),
+    });
+    // What is about instances of the old one.
+    (spec.primary.prefer, spec.fenced) = (None, Vec::new());
+    (spec.hibernated, spec.paused) = (false, false);
+    let mut new = ClusteredDatabase::new(name, spec);
+    new.metadata.namespace = db.namespace();
+    Ok(new)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn now() -> DateTime<Utc> {
+        "2027-01-01T00:00:00Z".parse().unwrap()
+    }
+
+    fn database(backup: bool) -> ClusteredDatabase {
+        let mut db = json!({
+            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
+            "metadata": {"name": "demo", "namespace": "shop", "uid": "1a2b3c4d-0000"},
+            "spec": {
+                "storage": {"data": {"size": "1Gi"}}, "fenced": ["demo-2"], "paused": true,
+                "bootstrap": {"initdb": {"database": "shop", "passwordSecretRef": {"name": "p"}}},
+            },
+        });
+        if backup {
+            db["spec"]["backup"] = json!({"store": {"s3": {"bucket": "wal"}}});
+        }
+        serde_json::from_value(db).unwrap()
+    }
+
+    #[test]
+    fn a_backup_needs_a_store() {
+        let made = one_more(&database(true), now()).unwrap();
+        assert_eq!(
+            (made.name_any().as_str(), made.spec.cluster_ref.name.as_str()),
+            ("demo-20270101000000", "demo")
+        );
+        let error = one_more(&database(false), now()).unwrap_err().to_string();
+        assert!(error.contains("spec.backup.store"), "{error}");
+    }
+
+    #[test]
+    fn times_are_absolute_or_ago() {
+        let of = |text: &str| time(text, now()).map_err(|error| error.to_string());
+        assert_eq!(of("10 minutes ago"), Ok(now() - TimeDelta::minutes(10)));
+        assert_eq!(of("1 day ago"), Ok(now() - TimeDelta::days(1)));
+        assert_eq!(of("2026-12-31T23:00:00Z"), Ok(now() - TimeDelta::hours(1)));
+        assert!(of("2027-01-01T00:00:01Z").unwrap_err().contains("still to come"));
+        assert!(of("yesterday").unwrap_err().contains("is no time"));
+        assert!(of("3 moons ago").unwrap_err().contains("no unit"));
+    }
+
+    #[test]
+    fn a_recovered_database_is_as_the_old_one_and_obeys_the_rules() {
+        let new = recovered(&database(true), "demo-2", Some(now()), None).unwrap();
+        let recovery = new.spec.recovery().unwrap();
+        assert_eq!(recovery.from.cluster, "demo-1a2b3c4d");
+        assert_eq!(recovery.target.as_ref().unwrap().time, Some(now()));
+        assert_eq!(new.spec.initdb().database, "shop");
+        assert_eq!(new.spec.initdb().password_secret_ref, None);
+        assert!(new.spec.fenced.is_empty() && !new.spec.paused);
+        assert_eq!(api::validate(&new), []);
+        for (db, name) in [(database(true), "demo"), (database(false), "demo-2")] {
+            assert!(recovered(&db, name, None, None).is_err());
+        }
+    }
+
+    #[test]
+    fn backups_are_listed_oldest_first() {
+        let backup = |name: &str, cluster: &str, at: &str, status| -> DatabaseBackup {
+            serde_json::from_value(json!({
+                "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "DatabaseBackup",
+                "metadata": {"name": name, "creationTimestamp": at}, "spec": {"clusterRef": {"name": cluster}}, "status": status,
+            }))
+            .unwrap()
+        };
+        let all = [
+            backup(
+                "b",
+                "demo",
+                "2027-01-01T00:00:00Z",
+                json!({"phase": "Running", "progress": "25% of 4 GiB"}),
+            ),
+            backup(
+                "a",
+                "demo",
+                "2026-12-31T00:00:00Z",
+                json!({"phase": "Completed", "backup": {
+                    "name": "20261231T000003Z-F-7f3a", "timeline": 1, "startLsn": "0/2000028", "stopLsn": "0/2000100",
+                    "startTime": "2026-12-31T00:00:03Z", "stopTime": "2026-12-31T00:00:09Z", "dataBytes": 3_221_225_472_u64,
+                    "storedBytes": 1_073_741_824,
+                }}),
+            ),
+            backup("other", "shop", "2026-12-30T00:00:00Z", json!({})),
+        ];
+        let told = text(&page(&all, Some("demo")));
+        let lines: Vec<Vec<&str>> = told
+            .lines()
+            .map(|line| {
+                line.split("  ")
+                    .filter(|cell| !cell.is_empty())
+                    .map(str::trim)
+                    .collect()
+            })
+            .collect();
+        assert_eq!(
+            lines[1],
+            [
+                "a",
+                "demo",
+                "Completed",
+                "2026-12-31 00:00:09Z",
+                "3 GiB",
+                "1 GiB",
+                "20261231T000003Z-F-7f3a"
+            ]
+        );
+        assert_eq!(lines[2], ["b", "demo", "Running", "-", "-", "-", "25% of 4 GiB"]);
+        assert_eq!(lines.len(), 3);
+        assert_eq!(text(&page(&all, Some("none"))), "There is no backup.\n");
+    }
+}

@@ -1,0 +1,112 @@
+//! End-to-end: a backup into a store that runs on this machine, and another database from it, as it was at some time.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use api::DatabaseBackup;
+use api::status::FailureReason;
+use e2e::namespace::summary;
+use e2e::store::{BUCKET, Store, close_segment};
+use e2e::wait::{Seen, until};
+use e2e::{KUBECONFIG_VARIABLE, Namespace, SqlClient, connect_for_test};
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use testbed::POSTGRES_IMAGE;
+
+/// Bound of every step; far above what it takes, since the machine may be busy.
+const BOUND: Duration = Duration::from_secs(240);
+const NOW: &str = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
+const ROWS: &str = "SELECT string_agg(v::text, ',' ORDER BY v) FROM t";
+
+/// The spec of a database that is made from the backups of the one of this UID.
+fn recovered(store: &Store, uid: &str, replicas: u32, target: &Value) -> Value {
+    let from = json!({"cluster": format!("db-{}", &uid[..8]), "store": store.spec()});
+    let recovery = match target {
+        Value::Null => json!({"from": from}),
+        target => json!({"from": from, "target": target}),
+    };
+    let storage = json!({"data": {"size": "1Gi"}});
+    json!({"replicas": replicas, "storage": storage, "bootstrap": {"recovery": recovery}, "backup": {"store": store.spec()}})
+}
+
+#[tokio::test]
+async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result<()> {
+    let store = Store::start(Path::new(
+        &std::env::var(KUBECONFIG_VARIABLE).context(KUBECONFIG_VARIABLE)?,
+    ))
+    .await?;
+    store.test_store().make_bucket(BUCKET)?;
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-recovery").await?;
+    store.let_in(&namespace).await?;
+    let spec = json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}}, "backup": {"store": store.spec()}});
+    let made = namespace.create("db", spec).await?;
+    let uid = made.metadata.uid.context("a UID")?;
+    namespace.wait_ready("db", BOUND).await?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int); INSERT INTO t VALUES (1)").await?;
+
+    namespace.back_up("db", "nightly").await?;
+    let (backup, took) = namespace.wait_backup("nightly", BOUND).await?;
+    println!(
+        "the backup is completed: {:.1} s, {} bytes stored",
+        took.as_secs_f64(),
+        backup.stored_bytes
+    );
+    let status = namespace.get("db").await?.status.and_then(|status| status.backup);
+    let last = status.and_then(|status| status.last_backup);
+    ensure!(last.as_ref() == Some(&backup), "{last:?}");
+
+    let hourly = json!([{"name": "hourly", "schedule": "0 * * * *", "immediate": true}]);
+    namespace.change("db", json!({"backup": {"schedules": hourly}})).await?;
+    let (scheduled, took) = until("a schedule to take a backup", BOUND, || async {
+        let all = namespace.api::<DatabaseBackup>().list(&ListParams::default()).await?;
+        let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
+        let found = names.iter().find(|name| name.starts_with("db-hourly-"));
+        Ok(found.map_or_else(|| Seen::NotYet(format!("{names:?}")), |name| Seen::Yes(name.clone())))
+    })
+    .await?;
+    println!("a schedule makes {scheduled}: {:.1} s", took.as_secs_f64());
+    namespace.wait_backup(&scheduled, BOUND).await?;
+
+    sql.sql("INSERT INTO t VALUES (2)").await?;
+    let before = sql.sql(NOW).await?;
+    sql.sql("DROP TABLE t").await?;
+    sql.sql("CREATE TABLE t (v int); INSERT INTO t VALUES (3)").await?;
+    close_segment(&namespace, "db").await?;
+
+    let spec = recovered(&store, &uid, 3, &json!({"time": before}));
+    namespace.create("before", spec).await?;
+    let (_, took) = namespace.wait_ready("before", BOUND).await?;
+    println!(
+        "as it was before the mistake, with three instances: Ready after {:.1} s",
+        took.as_secs_f64()
+    );
+    let recovered_sql = SqlClient::start(&namespace, "before", POSTGRES_IMAGE).await?;
+    let rows = recovered_sql.sql(ROWS).await?;
+    ensure!(rows == "1,2", "{rows}");
+    recovered_sql.sql("INSERT INTO t VALUES (10)").await?;
+    ensure!(sql.sql(ROWS).await? == "3", "the old database is as it was");
+
+    // It is a database of its own, with an archive of its own: it can be backed up, and be recovered once more.
+    namespace.back_up("before", "again").await?;
+    namespace.wait_backup("again", BOUND).await?;
+
+    // A target that no backup leads to is told, and nothing is made.
+    let spec = recovered(&store, &uid, 1, &json!({"time": "2020-01-01T00:00:00Z"}));
+    namespace.create("early", spec).await?;
+    until("the refusal is told", BOUND, || async {
+        let db = namespace.get("early").await?;
+        let failure = db.status.as_ref().and_then(|status| status.failure.as_ref());
+        Ok(match failure {
+            Some(failure) if failure.reason == FailureReason::BootstrapFailed && failure.message.contains("backup") => {
+                println!("told: {}", failure.message);
+                Seen::Yes(())
+            }
+            _ => Seen::NotYet(summary(&db)),
+        })
+    })
+    .await?;
+    namespace.begin_removal().await
+}

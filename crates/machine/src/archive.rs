@@ -1,0 +1,292 @@
+//! The WAL archive: which files PostgreSQL's archiver may strike off its list, and up to where the archive is complete.
+//!
+//! Each member keeps `archive_mode = always`, so that a segment stays on each volume until it is in the archive. Only the holder of the
+//! lease writes to the archive. The others strike off what the Lease says is there. Whoever is promoted then pushes what the lost
+//! primary had not, and no segment is missing.
+
+use std::collections::BTreeSet;
+
+use api::backup::BackupTask;
+pub use api::status::ArchiveFence;
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::{Epoch, Fork, Lsn, Position, Timeline};
+use crate::timing::BootTime;
+use crate::units::Bytes;
+
+/// A segment of WAL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Segment {
+    /// Its place in the WAL: its first position, divided by the size of a segment.
+    pub number: u64,
+    /// The timeline in its name.
+    pub timeline: Timeline,
+}
+
+impl Segment {
+    /// Its first position.
+    pub const fn start(self, size: Bytes) -> Lsn {
+        Lsn(self.number.saturating_mul(size.0))
+    }
+
+    /// The position after its last one.
+    pub const fn end(self, size: Bytes) -> Lsn {
+        Lsn(self.number.saturating_add(1).saturating_mul(size.0))
+    }
+
+    /// Its file's name: 24 hexadecimal digits.
+    pub fn name(self, size: Bytes) -> String {
+        let start = self.start(size).0;
+        let (file, within) = (start >> 32, (start & 0xFFFF_FFFF) / size.0.max(1));
+        format!("{:08X}{file:08X}{within:08X}", self.timeline.0)
+    }
+}
+
+/// A file that PostgreSQL's archiver hands over, by its name in `pg_wal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WalFile {
+    /// The history of a timeline, which says where it left its ancestors. PostgreSQL archives these first.
+    History(Timeline),
+    /// A complete segment.
+    Segment(Segment),
+    /// The segment in which a timeline ended, as far as it was written. Recovery never asks for it: the next timeline's segment has the
+    /// same content, and more.
+    Partial(Segment),
+    /// The note about a base backup that was taken from this server.
+    BackupNote,
+}
+
+impl WalFile {
+    /// Reads a file's name; `None` if PostgreSQL's archiver hands over no such file.
+    pub fn parse(name: &str, size: Bytes) -> Option<Self> {
+        if let Some(timeline) = name.strip_suffix(".history") {
+            let digits = (timeline.len() == 8).then(|| hexadecimal(timeline))??;
+            return Timeline::new(digits).ok().map(Self::History);
+        }
+        let (segment, rest) = name.split_at_checked(24)?;
+        let [timeline, file, within] = [0, 8, 16].map(|from| hexadecimal(&segment[from..from + 8]));
+        let per_file = (1u64 << 32).checked_div(size.0)?;
+        let segment = Segment {
+            timeline: Timeline::new(timeline?).ok()?,
+            number: file? * per_file + within.filter(|within| *within < per_file)?,
+        };
+        match rest {
+            "" => Some(Self::Segment(segment)),
+            ".partial" => Some(Self::Partial(segment)),
+            note if note.ends_with(".backup") => Some(Self::BackupNote),
+            _ => None,
+        }
+    }
+
+    /// The complete segment that it is.
+    pub fn segment(self) -> Option<Segment> {
+        match self {
+            Self::Segment(segment) => Some(segment),
+            Self::History(_) | Self::Partial(_) | Self::BackupNote => None,
+        }
+    }
+}
+
+/// A number of upper-case hexadecimal digits, as PostgreSQL writes them.
+fn hexadecimal(digits: &str) -> Option<u64> {
+    let fine = digits
+        .bytes()
+        .all(|byte| byte.is_ascii_digit() || (b'A'..=b'F').contains(&byte));
+    u64::from_str_radix(digits, 16).ok().filter(|_| fine)
+}
+
+/// What PostgreSQL's archiver has noted about a file, in `archive_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// `.ready`: it is to be archived.
+    Ready,
+    /// `.done`: it is in the archive.
+    Done,
+}
+
+/// How far the archive is complete, by the marks of the server that fills it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// All WAL before this position, in the history of its timeline, is archived. `None` while nothing has been archived.
+    pub up_to: Option<Position>,
+    /// Complete WAL that waits for the archive.
+    pub waiting: Bytes,
+}
+
+/// How far the archive is complete, by the marks of all files.
+pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, size: Bytes) -> Progress {
+    let (mut first_ready, mut last_done, mut waiting) = (None::<Segment>, None::<Segment>, Bytes::ZERO);
+    for (file, mark) in marks {
+        match (file, mark) {
+            (WalFile::Segment(segment), Mark::Ready) => {
+                waiting.0 = waiting.0.saturating_add(size.0);
+                first_ready = Some(first_ready.map_or(segment, |first| first.min(segment)));
+            }
+            (WalFile::Segment(segment), Mark::Done) => last_done = last_done.max(Some(segment)),
+            (WalFile::History(_) | WalFile::Partial(_) | WalFile::BackupNote, _) => {}
+        }
+    }
+    let position = |segment: Segment, lsn| Position {
+        timeline: segment.timeline,
+        lsn,
+    };
+    let up_to = match (first_ready, last_done) {
+        (Some(ready), _) => Some(position(ready, ready.start(size))),
+        (None, Some(done)) => Some(position(done, done.end(size))),
+        (None, None) => None,
+    };
+    Progress { up_to, waiting }
+}
+
+/// Segments that are complete and have no mark: they are to be marked as ready. A WAL receiver that ends just when a segment is full marks
+/// it never; PostgreSQL itself does so only when it would remove the segment, and meanwhile the marks of later ones would hide the gap.
+///
+/// `files` are the segments that are there, and `ancestors` those of the newest timeline that has a mark. A segment that has no marked one
+/// behind it may be incomplete, or may be a file that PostgreSQL has laid out for later.
+pub fn unmarked(
+    files: impl IntoIterator<Item = Segment>,
+    marks: &[(WalFile, Mark)],
+    ancestors: &[Fork],
+    size: Bytes,
+) -> Vec<Segment> {
+    let Some(newest) = newest(marks) else {
+        return Vec::new();
+    };
+    let marked: BTreeSet<Segment> = marks.iter().filter_map(|(file, _)| file.segment()).collect();
+    let is_complete = |segment: &Segment| {
+        let fork = ancestors.iter().find(|fork| fork.timeline == segment.timeline);
+        let within = segment.timeline == newest.timeline || fork.is_some_and(|fork| segment.end(size) <= fork.end);
+        within && segment.number < newest.number
+    };
+    let missing = |segment: &Segment| is_complete(segment) && !marked.contains(segment);
+    files.into_iter().filter(missing).collect()
+}
+
+/// The newest segment that has a mark: on the newest timeline, the last.
+pub fn newest(marks: &[(WalFile, Mark)]) -> Option<Segment> {
+    let segments = marks.iter().filter_map(|(file, _)| file.segment());
+    segments.max_by_key(|segment| (segment.timeline, segment.number))
+}
+
+/// What the machine lets the archiver of this member's PostgreSQL do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Charge {
+    /// There is no archive: all counts as archived, and PostgreSQL keeps nothing for it.
+    Nowhere,
+    /// This member holds the lease and serves: it fills the archive.
+    Push {
+        /// The epoch of its lease; it stands in each object.
+        epoch: Epoch,
+        /// No write to the archive begins after this time, unless the lease is renewed before.
+        until: BootTime,
+    },
+    /// This member follows: what the Lease says is archived is struck off.
+    Confirm {
+        /// [`Progress::up_to`] of the holder.
+        up_to: Option<Position>,
+    },
+    /// It is not known yet which of them. PostgreSQL asks again.
+    Wait,
+    /// PostgreSQL is being stopped, which waits for its archiver: that ends at once. What is left is archived after the next start, or
+    /// by the next primary.
+    End,
+}
+
+/// Space on the file system of `pg_wal`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Free bytes.
+    pub left: Bytes,
+    /// WAL that waits for the archive.
+    pub waiting: Bytes,
+}
+
+impl Room {
+    /// How much of the space beside everything else waits for the archive, in percent.
+    fn used(self) -> u64 {
+        let space = self.left.0.saturating_add(self.waiting.0).max(1);
+        self.waiting.0.saturating_mul(100) / space
+    }
+}
+
+/// A standby gives segments up when those that wait use more than this share of the space that is left for them: the primary still has
+/// them.
+pub const STANDBY_GIVES_UP: u64 = 70;
+/// A primary gives segments up later: then nobody has them.
+pub const PRIMARY_GIVES_UP: u64 = 90;
+
+/// The answer to PostgreSQL's archiver about one file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is in the archive, or is not for it.
+    Archived,
+    /// It is to be written into the archive first.
+    Push(Epoch),
+    /// It is struck off although nobody knows that it is archived: the volume is about to be full, and the database matters more. The
+    /// archive has a gap from here on, unless another member fills it.
+    GiveUp,
+    /// Not now: PostgreSQL asks again.
+    Later,
+    /// The archiver ends.
+    End,
+}
+
+/// Answers PostgreSQL's archiver.
+pub fn answer(charge: Charge, file: WalFile, size: Bytes, room: Room, now: BootTime) -> Answer {
+    let (pushes, gives_up) = match charge {
+        Charge::Nowhere => return Answer::Archived,
+        Charge::End => return Answer::End,
+        Charge::Push { epoch, until } if now < until => (Some(epoch), PRIMARY_GIVES_UP),
+        Charge::Push { .. } | Charge::Wait => (None, PRIMARY_GIVES_UP),
+        Charge::Confirm { .. } => (None, STANDBY_GIVES_UP),
+    };
+    let is_archived = match (file, charge) {
+        (WalFile::BackupNote, _) => true,
+        // The holder has archived its history before any segment.
+        (WalFile::History(timeline), Charge::Confirm { up_to }) => {
+            up_to.is_some_and(|up_to| timeline <= up_to.timeline)
+        }
+        (WalFile::Partial(_), Charge::Confirm { .. }) => true,
+        (WalFile::Segment(segment), Charge::Confirm { up_to }) => {
+            up_to.is_some_and(|up_to| segment.timeline <= up_to.timeline && segment.end(size) <= up_to.lsn)
+        }
+        (WalFile::History(_) | WalFile::Partial(_) | WalFile::Segment(_), _) => false,
+    };
+    match (is_archived, pushes) {
+        (true, _) => Answer::Archived,
+        (false, _) if matches!(file, WalFile::Segment(_)) && room.used() > gives_up => Answer::GiveUp,
+        (false, Some(epoch)) => Answer::Push(epoch),
+        (false, None) => Answer::Later,
+    }
+}
+
+/// What the holder writes about the archive into the Lease ([`api::names::LEASE_ARCHIVE`]), with each renewal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ArchiveRecord {
+    /// How far it is complete.
+    #[serde(flatten)]
+    pub progress: Progress,
+    /// Whether the store refuses to write a name twice, by the last probe; `None` before that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<ArchiveFence>,
+    /// How many segments were given up since the agent started.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub given_up: u64,
+    /// Why nothing is archived at present, in the store's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// The backup that a holder takes, or that one has taken last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupTask>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
+#[cfg(test)]
+mod tests;

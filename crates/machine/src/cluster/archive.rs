@@ -1,0 +1,127 @@
+//! What the status says of the archive of WAL. The holder's agent keeps the archive, and tells of it in the Lease.
+
+use std::time::Duration;
+
+use api::ClusteredDatabaseStatus;
+use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupStatus};
+
+use super::facts::Facts;
+use super::health::{Answer, Reason};
+use super::schedule;
+use crate::archive::ArchiveRecord;
+
+/// How far the archive is stands in the status at most this long after it stands in the Lease. Under writes it moves all the time, and
+/// each write of the status is one for everybody who watches.
+pub(super) const PROGRESS_SETTLES: Duration = Duration::from_secs(60);
+
+fn record<'a>(facts: &'a Facts<'_>) -> Option<&'a ArchiveRecord> {
+    facts.lease?.archive.as_ref()
+}
+
+/// `status.backup`; `None` without `spec.backup`.
+pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
+    facts.wanted.spec.backup.as_ref()?;
+    let before = BackupStatus {
+        next_backup_time: schedule::next_time(facts),
+        ..facts.status.backup.clone().unwrap_or_default()
+    };
+    let Some(record) = record(facts) else {
+        return Some(before);
+    };
+    let known = before.archive.archived_up_to;
+    let archived_up_to = record.progress.up_to.filter(|_| record.fence.is_some()).map(|up_to| {
+        let (timeline, lsn) = (up_to.timeline.0, up_to.lsn.to_string());
+        match known {
+            Some(known) if (known.timeline, &known.lsn) == (timeline, &lsn) => known,
+            Some(_) | None => ArchivedUpTo {
+                timeline,
+                lsn,
+                time: facts.now,
+            },
+        }
+    });
+    let completed = record.backup.as_ref().and_then(|task| task.backup.clone());
+    Some(BackupStatus {
+        task: record.backup.clone(),
+        last_backup: completed.or(before.last_backup),
+        next_backup_time: before.next_backup_time,
+        archive: ArchiveStatus {
+            fence: record.fence,
+            archived_up_to,
+            waiting_bytes: record.progress.waiting.0,
+            given_up_segments: (record.given_up > 0).then_some(record.given_up),
+            fault: record.fault.clone(),
+        },
+    })
+}
+
+/// UID of the DatabaseBackup that the primary is to take (`status.intent.backup`). A database that is paused is left as it is.
+pub(super) fn backup_to_take(facts: &Facts<'_>) -> Option<String> {
+    let (spec, wanted) = (&facts.wanted.spec, facts.wanted.backup);
+    if spec.paused {
+        return facts.status.intent.backup.clone();
+    }
+    let takes_backups = spec.backup.is_some() && !spec.hibernated && !facts.wanted.deleting;
+    wanted.filter(|_| takes_backups).map(str::to_owned)
+}
+
+/// The same status without how far the archive is.
+pub(super) fn without_progress(status: &ClusteredDatabaseStatus) -> ClusteredDatabaseStatus {
+    let mut status = status.clone();
+    if let Some(backup) = &mut status.backup {
+        backup.archive.archived_up_to = None;
+        backup.archive.waiting_bytes = 0;
+        if let Some(task) = &mut backup.task {
+            task.copied_bytes = None;
+        }
+    }
+    status
+}
+
+/// The answer of [`BACKUP_HEALTHY`]; `None` without `spec.backup`.
+pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
+    facts.wanted.spec.backup.as_ref()?;
+    if let Some(fault) = schedule::fault(facts) {
+        return Some(Answer::new(false, Reason::ScheduleInvalid, fault));
+    }
+    let answer = match record(facts) {
+        None => Answer {
+            holds: None,
+            reason: Reason::ArchiveUnknown,
+            message: "the primary has not told yet whether it archives WAL".to_owned(),
+        },
+        Some(ArchiveRecord { fault: Some(fault), .. }) => Answer::new(false, Reason::ArchiveFails, fault),
+        Some(ArchiveRecord { given_up, .. }) if *given_up > 0 => Answer::new(
+            false,
+            Reason::ArchiveHasGap,
+            format!(
+                "{given_up} segments of WAL were given up, since they would have filled the volume: no recovery leads through that gap"
+            ),
+        ),
+        Some(ArchiveRecord { fence: None, .. }) => Answer {
+            holds: None,
+            reason: Reason::ArchiveUnknown,
+            message: "the store is being tried".to_owned(),
+        },
+        Some(ArchiveRecord {
+            fence: Some(ArchiveFence::BestEffort),
+            ..
+        }) => Answer::new(
+            true,
+            Reason::Archiving,
+            "WAL is archived. The store does not refuse to write an object twice: each write looks before and after",
+        ),
+        Some(ArchiveRecord {
+            fence: Some(ArchiveFence::Enforced),
+            ..
+        }) => Answer::new(
+            true,
+            Reason::Archiving,
+            "WAL is archived, and the store refuses to write an object twice",
+        ),
+    };
+    Some(answer)
+}
+
+#[cfg(test)]
+mod tests;

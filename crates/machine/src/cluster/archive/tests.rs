@@ -1,0 +1,167 @@
+use api::backup::{BackupState, BackupTask, StoredBackup};
+use api::spec::BackupSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::super::StatusWrite;
+use super::super::health::BACKUP_HEALTHY;
+use super::super::model::Scene;
+use super::*;
+use crate::archive::Progress;
+use crate::protocol::{Lsn, Position, Timeline};
+use crate::units::Bytes;
+
+fn archiving() -> Scene {
+    let mut scene = Scene::ready(3);
+    let backup: BackupSpec = serde_json::from_value(serde_json::json!({"store": {"s3": {"bucket": "wal"}}})).unwrap();
+    scene.spec.backup = Some(backup);
+    scene.store();
+    scene
+}
+
+fn tell(scene: &mut Scene, lsn: u64, change: impl FnOnce(&mut ArchiveRecord)) {
+    let up_to = Position {
+        timeline: Timeline(1),
+        lsn: Lsn(lsn),
+    };
+    let mut record = ArchiveRecord {
+        progress: Progress {
+            up_to: Some(up_to),
+            waiting: Bytes::mib(4),
+        },
+        fence: Some(ArchiveFence::Enforced),
+        ..ArchiveRecord::default()
+    };
+    change(&mut record);
+    scene.lease_mut().expect("a Lease").archive = Some(record);
+}
+
+fn healthy(scene: &Scene) -> Option<Condition> {
+    let conditions = scene.status(&scene.decide()).conditions;
+    conditions.into_iter().find(|found| found.type_ == BACKUP_HEALTHY)
+}
+
+fn is(scene: &Scene) -> (String, String) {
+    let found = healthy(scene).expect("the condition");
+    (found.status, found.reason)
+}
+
+fn words(status: &str, reason: &str) -> (String, String) {
+    (status.to_owned(), reason.to_owned())
+}
+
+#[test]
+fn without_an_archive_nothing_is_said() {
+    let mut scene = Scene::ready(3);
+    tell(&mut scene, 64, |_| ());
+    assert_eq!(healthy(&scene), None);
+    assert_eq!(scene.status(&scene.decide()).backup, None);
+}
+
+#[test]
+fn the_condition_says_what_the_primary_has_told() {
+    let mut scene = archiving();
+    assert_eq!(is(&scene), words("Unknown", "ArchiveUnknown"));
+    tell(&mut scene, 64, |record| record.fence = None);
+    assert_eq!(is(&scene), words("Unknown", "ArchiveUnknown"));
+    tell(&mut scene, 64, |_| ());
+    assert_eq!(is(&scene), words("True", "Archiving"));
+    tell(&mut scene, 64, |record| record.given_up = 3);
+    assert_eq!(is(&scene), words("False", "ArchiveHasGap"));
+    tell(&mut scene, 64, |record| {
+        record.fault = Some("the store denies access".to_owned())
+    });
+    assert_eq!(is(&scene), words("False", "ArchiveFails"));
+    assert!(healthy(&scene).unwrap().message.contains("denies access"));
+}
+
+#[test]
+fn a_fault_is_written_soon_and_progress_once_a_minute() {
+    let mut scene = archiving();
+    tell(&mut scene, 64, |_| ());
+    scene.store();
+    let stored = scene.status(&scene.decide()).backup.unwrap().archive;
+    assert_eq!(
+        (stored.archived_up_to.unwrap().lsn, stored.waiting_bytes),
+        ("0/40".to_owned(), 4 << 20)
+    );
+    assert_eq!(scene.due(&scene.decide()), StatusWrite::None);
+    tell(&mut scene, 128, |_| ());
+    assert_eq!(scene.due(&scene.decide()), StatusWrite::Debounced(PROGRESS_SETTLES));
+    tell(&mut scene, 128, |record| record.fault = Some("denied".to_owned()));
+    let StatusWrite::Debounced(settles) = scene.due(&scene.decide()) else {
+        panic!("people read it");
+    };
+    assert!(settles < PROGRESS_SETTLES);
+}
+
+#[test]
+fn the_time_of_a_position_is_when_it_was_first_seen() {
+    let mut scene = archiving();
+    let seen = |scene: &Scene| {
+        let backup = scene.status(&scene.decide()).backup.expect("an archive");
+        backup.archive.archived_up_to.expect("a position").time
+    };
+    tell(&mut scene, 64, |_| ());
+    let first = scene.now;
+    scene.store();
+    scene.now += chrono::TimeDelta::minutes(5);
+    assert_eq!(seen(&scene), first);
+    tell(&mut scene, 128, |_| ());
+    assert_eq!(seen(&scene), scene.now);
+}
+
+#[test]
+fn a_backup_is_asked_for_at_once_unless_the_user_wants_a_rest() {
+    let mut scene = archiving();
+    let asked = |scene: &Scene| scene.status(&scene.decide()).intent.backup;
+    assert_eq!(asked(&scene), None);
+    scene.backup = Some("u1".to_owned());
+    let decision = scene.decide();
+    let next = scene.status(&decision);
+    assert_eq!(next.intent.backup.as_deref(), Some("u1"));
+    assert_eq!(
+        super::super::due(&scene.stored, &next, &decision),
+        StatusWrite::BeforeAction
+    );
+    scene.spec.paused = true;
+    assert_eq!(asked(&scene), None, "as it was");
+    scene.spec.paused = false;
+    scene.spec.hibernated = true;
+    assert_eq!(asked(&scene), None);
+    scene.spec.hibernated = false;
+    scene.spec.backup = None;
+    assert_eq!(asked(&scene), None);
+}
+
+#[test]
+fn the_last_backup_stays_in_the_status_while_another_is_taken() {
+    let stored = |name: &str| StoredBackup {
+        name: name.to_owned(),
+        timeline: 1,
+        start_lsn: "0/2000028".to_owned(),
+        stop_lsn: "0/2000100".to_owned(),
+        start_time: Scene::ready(3).now,
+        stop_time: Scene::ready(3).now,
+        data_bytes: 2,
+        stored_bytes: 1,
+    };
+    let task = |state, backup| BackupTask {
+        uid: "u1".to_owned(),
+        state,
+        copied_bytes: Some(1),
+        total_bytes: Some(2),
+        message: None,
+        backup,
+    };
+    let mut scene = archiving();
+    tell(&mut scene, 64, |record| {
+        record.backup = Some(task(BackupState::Completed, Some(stored("a"))))
+    });
+    scene.store();
+    tell(&mut scene, 64, |record| {
+        record.backup = Some(task(BackupState::Copying, None))
+    });
+    let backup = scene.status(&scene.decide()).backup.unwrap();
+    assert_eq!(backup.last_backup, Some(stored("a")));
+    assert_eq!(backup.task, Some(task(BackupState::Copying, None)));
+}

@@ -1,0 +1,162 @@
+//! Backups on a schedule: `spec.backup.schedules`. A run is recorded before its DatabaseBackup is made, and looked for before it is
+//! believed. Runs that were missed are caught up by one.
+
+use std::str::FromStr;
+
+use api::spec::BackupSchedule;
+use api::status::ScheduledRun;
+use chrono::{DateTime, Utc};
+use chrono_tz::Tz;
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+
+use super::action::{Action, StatusChange};
+use super::decision::Step;
+use super::facts::Facts;
+use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
+
+/// See [`Rule::what`].
+pub const SCHEDULED_BACKUP: Rule = Rule {
+    name: "scheduled-backup",
+    family: "backup",
+    what: "A DatabaseBackup is made at each time of a schedule.\n\
+           - Runs that were missed are caught up by one.\n\
+           - A new schedule begins with its next time, or at once if it says so.\n\
+           - While a backup is open, or the database hibernates, no other begins.",
+    protocol: &[],
+    kind: RuleKind::Act,
+    decide: scheduled_backup,
+    on_backoff: OnBackoff::Yield,
+};
+
+/// A schedule that is understood.
+struct Times {
+    cron: Cron,
+    zone: Tz,
+}
+
+impl Times {
+    fn of(schedule: &BackupSchedule) -> Result<Self, String> {
+        let parser = CronParser::builder()
+            .seconds(Seconds::Disallowed)
+            .year(Year::Disallowed)
+            .build();
+        let cron = parser.parse(&schedule.schedule).map_err(|error| {
+            format!(
+                "backup.schedules: {}: {:?} is no schedule ({error}): give five fields as in a crontab, such as \"0 3 * * *\"",
+                schedule.name, schedule.schedule
+            )
+        })?;
+        let zone = schedule.time_zone.as_deref().unwrap_or("UTC");
+        let zone = Tz::from_str(zone).map_err(|_| {
+            format!(
+                "backup.schedules: {}: {zone:?} is no time zone: give a name such as Europe/Berlin",
+                schedule.name
+            )
+        })?;
+        Ok(Self { cron, zone })
+    }
+
+    /// The first time after `at`.
+    fn next(&self, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let found = self.cron.find_next_occurrence(&at.with_timezone(&self.zone), false);
+        found.ok().map(|time| time.with_timezone(&Utc))
+    }
+
+    /// The last time that is not after `at`.
+    fn last(&self, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let found = self.cron.find_previous_occurrence(&at.with_timezone(&self.zone), true);
+        found.ok().map(|time| time.with_timezone(&Utc))
+    }
+}
+
+fn schedules<'a>(facts: &Facts<'a>) -> impl Iterator<Item = &'a BackupSchedule> + use<'a> {
+    let backup = facts.wanted.spec.backup.as_ref();
+    backup.into_iter().flat_map(|backup| &backup.schedules)
+}
+
+/// What is wrong with a schedule, and no rule of the API could tell.
+pub(super) fn fault(facts: &Facts<'_>) -> Option<String> {
+    schedules(facts).find_map(|schedule| Times::of(schedule).err())
+}
+
+/// When the next backup is to be taken; `None` if no schedule asks for one.
+pub(super) fn next_time(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+    let going = schedules(facts).filter(|schedule| !schedule.suspend);
+    going
+        .filter_map(|schedule| Times::of(schedule).ok()?.next(facts.now))
+        .min()
+}
+
+fn scheduled_backup(facts: &Facts<'_>) -> Option<Proposal> {
+    if facts.wanted.spec.hibernated {
+        return None;
+    }
+    let runs = &facts.status.memo.schedules;
+    if let Some(gone) = runs
+        .keys()
+        .find(|name| schedules(facts).all(|schedule| schedule.name != **name))
+    {
+        let change = StatusChange::ForgetSchedule(gone.clone());
+        return record(change, format!("the spec has no schedule {gone}"));
+    }
+    schedules(facts).find_map(|schedule| match runs.get(&schedule.name) {
+        Some(run) if run.making.is_some() => make(facts, schedule, run),
+        run => begin(facts, schedule, run),
+    })
+}
+
+fn record(change: StatusChange, because: String) -> Option<Proposal> {
+    Proposal::act(Step::Objects, Action::WriteStatus(vec![change]), because)
+}
+
+/// The DatabaseBackup of a run is made, or found.
+fn make(facts: &Facts<'_>, schedule: &BackupSchedule, run: &ScheduledRun) -> Option<Proposal> {
+    let name = run.making.clone()?;
+    if facts.observed.scheduled.get()?.contains(&name) {
+        let made = ScheduledRun {
+            time: run.time,
+            making: None,
+        };
+        let change = StatusChange::RecordSchedule(schedule.name.clone(), made);
+        return record(change, format!("DatabaseBackup {name} is made"));
+    }
+    Proposal::act(
+        Step::Objects,
+        Action::MakeBackup(name),
+        format!("schedule {} had its time", schedule.name),
+    )
+}
+
+/// The next run begins, if its time has come.
+fn begin(facts: &Facts<'_>, schedule: &BackupSchedule, run: Option<&ScheduledRun>) -> Option<Proposal> {
+    if schedule.suspend {
+        return None;
+    }
+    let times = Times::of(schedule).ok()?;
+    let time = match run {
+        None if !schedule.immediate => {
+            let seen = ScheduledRun {
+                time: facts.now,
+                making: None,
+            };
+            let change = StatusChange::RecordSchedule(schedule.name.clone(), seen);
+            return record(change, format!("schedule {} is new", schedule.name));
+        }
+        None => facts.now,
+        Some(run) => times.last(facts.now).filter(|time| *time > run.time)?,
+    };
+    if facts.wanted.backup.is_some() {
+        return None;
+    }
+    let making = format!("{}-{}-{}", facts.wanted.name, schedule.name, time.format("%Y%m%d%H%M"));
+    let because = format!("schedule {} has its time: {}", schedule.name, time.format("%FT%TZ"));
+    let begun = ScheduledRun {
+        time,
+        making: Some(making),
+    };
+    record(StatusChange::RecordSchedule(schedule.name.clone(), begun), because)
+}
+
+#[cfg(test)]
+mod tests;

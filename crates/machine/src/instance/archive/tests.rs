@@ -1,0 +1,191 @@
+use api::backup::{BackupState, BackupTask};
+
+use super::super::fixtures::*;
+use super::super::{Action, Stop, decide};
+use super::*;
+use crate::archive::Progress;
+use crate::protocol::{Epoch, Lsn, Position, Timeline};
+
+const NOW: BootTime = BootTime(1_100);
+
+fn archiving(mut observed: Observed) -> Observed {
+    cluster(&mut observed).archives = true;
+    observed
+}
+
+fn up_to(lsn: u64) -> ArchiveRecord {
+    ArchiveRecord {
+        progress: Progress {
+            up_to: Some(Position {
+                timeline: Timeline(1),
+                lsn: Lsn(lsn),
+            }),
+            ..Progress::default()
+        },
+        ..ArchiveRecord::default()
+    }
+}
+
+fn now(observed: &Observed) -> Charge {
+    charge(observed, &settled(), NOW)
+}
+
+#[test]
+fn only_the_holder_that_writes_fills_the_archive() {
+    let observed = archiving(primary());
+    let until = BootTime(FENCE);
+    assert_eq!(now(&observed), Charge::Push { epoch: Epoch(1), until });
+    assert_eq!(charge(&observed, &settled(), until), Charge::Wait);
+
+    let mut recovering = observed.clone();
+    recovering.postgres.answer.as_mut().expect("an answer").in_recovery = true;
+    assert_eq!(now(&recovering), Charge::Wait);
+
+    let mut replaced = observed.clone();
+    hold_by(&mut replaced, other_holder(), 2);
+    assert_eq!(now(&replaced), Charge::Wait);
+
+    let mut without = observed;
+    cluster(&mut without).archives = false;
+    assert_eq!(now(&without), Charge::Nowhere);
+}
+
+#[test]
+fn a_standby_strikes_off_what_the_serving_holder_has_archived() {
+    let mut observed = archiving(standby());
+    let serves = |observed: &mut Observed, serving| {
+        record(observed).holder.as_mut().expect("a holder").serving = serving;
+    };
+    serves(&mut observed, true);
+    assert_eq!(now(&observed), Charge::Confirm { up_to: None });
+    record(&mut observed).archive = Some(up_to(64));
+    assert_eq!(
+        now(&observed),
+        Charge::Confirm {
+            up_to: up_to(64).progress.up_to
+        }
+    );
+    serves(&mut observed, false);
+    assert_eq!(now(&observed), Charge::Wait);
+    observed.cluster = super::super::Reading::Unknown;
+    assert_eq!(now(&observed), Charge::Wait);
+}
+
+/// A stop of PostgreSQL waits for its archiver: a store that does not answer must not delay a handover.
+#[test]
+fn a_stop_ends_the_archiver() {
+    let mut observed = archiving(primary());
+    hold_by(&mut observed, other_holder(), 2);
+    let decision = decide(&observed, &settled(), NOW);
+    assert_eq!(decision.action, Action::Stop(Stop::Immediate));
+    assert_eq!(charge(&observed, &decision.memo, NOW), Charge::End);
+}
+
+#[test]
+fn the_lease_says_how_far_the_archive_is_complete() {
+    let mut observed = archiving(primary());
+    let written = |observed: &Observed| {
+        let decision = decide(observed, &settled(), BootTime(FENCE - 1));
+        let Action::WriteLease { content, .. } = decision.action else {
+            panic!("{}: {:?}", decision.rule, decision.action);
+        };
+        content.archive
+    };
+    record(&mut observed).archive = Some(up_to(64));
+    assert_eq!(written(&observed), Some(up_to(64)), "of the holder before");
+    observed.archive = Some(up_to(32));
+    assert_eq!(written(&observed), Some(up_to(32)), "by its own marks");
+    cluster(&mut observed).archives = false;
+    assert_eq!(written(&observed), None);
+}
+
+#[test]
+fn news_of_the_archive_are_no_reason_to_write_the_lease() {
+    let mut observed = archiving(primary());
+    record(&mut observed).archive = Some(up_to(32));
+    let before = decide(&observed, &settled(), NOW);
+    observed.archive = Some(up_to(64));
+    let after = decide(&observed, &settled(), NOW);
+    assert_eq!((after.rule, after.action), (before.rule, before.action));
+}
+
+fn task(uid: &str, state: BackupState) -> BackupTask {
+    BackupTask {
+        uid: uid.to_owned(),
+        state,
+        copied_bytes: None,
+        total_bytes: None,
+        message: None,
+        backup: None,
+    }
+}
+
+#[test]
+fn the_holder_takes_the_backup_that_is_asked_for_until_a_primary_has_told_its_end() {
+    let mut observed = archiving(primary());
+    let taken = |observed: &Observed| backup_to_take(observed, &settled(), NOW);
+    assert_eq!(taken(&observed), None);
+    cluster(&mut observed).backup = Some("u1".to_owned());
+    assert_eq!(taken(&observed).as_deref(), Some("u1"));
+    assert_eq!(
+        backup_to_take(&observed, &settled(), BootTime(FENCE)),
+        None,
+        "not after the fence time"
+    );
+    observed.backup = Some(task("u1", BackupState::Copying));
+    assert_eq!(taken(&observed).as_deref(), Some("u1"), "it goes on");
+    let late = backup_to_take(&observed, &settled(), BootTime(FENCE));
+    assert_eq!(
+        late.as_deref(),
+        Some("u1"),
+        "one that has begun, while the lease cannot be renewed"
+    );
+    observed.backup = Some(task("u0", BackupState::Completed));
+    assert_eq!(taken(&observed).as_deref(), Some("u1"), "that was another one");
+    observed.backup = Some(task("u1", BackupState::Failed));
+    assert_eq!(taken(&observed), None);
+    observed.backup = None;
+    let mut of_another = up_to(64);
+    of_another.backup = Some(task("u1", BackupState::Copying));
+    record(&mut observed).archive = Some(of_another.clone());
+    assert_eq!(taken(&observed).as_deref(), Some("u1"), "the primary before was lost");
+    of_another.backup = Some(task("u1", BackupState::Completed));
+    record(&mut observed).archive = Some(of_another);
+    assert_eq!(taken(&observed), None);
+
+    let mut follows = archiving(standby());
+    cluster(&mut follows).backup = Some("u1".to_owned());
+    assert_eq!(taken(&follows), None);
+}
+
+#[test]
+fn the_lease_tells_of_the_backup_that_is_asked_for() {
+    let mut observed = archiving(primary());
+    let written = |observed: &Observed| {
+        let decision = decide(observed, &settled(), BootTime(FENCE - 1));
+        let Action::WriteLease { content, .. } = decision.action else {
+            panic!("{}: {:?}", decision.rule, decision.action);
+        };
+        content.archive.and_then(|archive| archive.backup)
+    };
+    let mut before = up_to(64);
+    before.backup = Some(task("u1", BackupState::Completed));
+    record(&mut observed).archive = Some(before);
+    observed.archive = Some(up_to(96));
+    observed.backup = Some(task("u0", BackupState::Failed));
+    cluster(&mut observed).backup = Some("u1".to_owned());
+    assert_eq!(
+        written(&observed),
+        Some(task("u1", BackupState::Completed)),
+        "of the holder before"
+    );
+    cluster(&mut observed).backup = Some("u2".to_owned());
+    observed.backup = Some(task("u2", BackupState::Copying));
+    assert_eq!(written(&observed), Some(task("u2", BackupState::Copying)));
+    cluster(&mut observed).backup = None;
+    assert_eq!(
+        written(&observed),
+        Some(task("u1", BackupState::Completed)),
+        "nothing else is asked for"
+    );
+}

@@ -1,0 +1,27 @@
+//! A certificate for the server, from an authority of its own.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::TlsAcceptor;
+
+/// What accepts connections, and PEM of the authority.
+pub(crate) fn acceptor() -> Result<(TlsAcceptor, String), Box<dyn Error + Send + Sync>> {
+    let mut params = CertificateParams::new(Vec::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate()?;
+    let authority = params.self_signed(&key)?.pem();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate()?;
+    let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let certificate = CertificateParams::new(names)?.signed_by(&key, &issuer)?;
+    let key = PrivateKeyDer::try_from(key.serialize_der())?;
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], key)?;
+    Ok((TlsAcceptor::from(Arc::new(config)), authority))
+}
