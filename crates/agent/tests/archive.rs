@@ -98,7 +98,15 @@ fn wal_is_archived_through_a_failover_without_a_gap() {
             (fault && told["waiting"].as_u64()? >= 8 * (1 << 20)).then_some(())
         };
         cluster.until("the fault is told", 60, failing).await;
-        let unarchived: BTreeSet<String> = waiting(&cluster, first);
+        // What no standby had yet would come again on the next timeline.
+        let everywhere = async |cluster: &Cluster| {
+            let unarchived = waiting(cluster, first);
+            let mut standbys = (0..3).filter(|member| *member != first);
+            let is_kept = standbys.all(|member| unarchived.is_subset(&waiting(cluster, member)));
+            is_kept.then_some(unarchived)
+        };
+        let (unarchived, _) = cluster.until("the standbys keep it, too", 90, everywhere).await;
+        assert!(unarchived.len() >= 8, "{unarchived:?}");
         cluster.kill_agent(first);
         let (second, _) = replaced(&cluster, first, 12, 30).await;
         let kept = waiting(&cluster, second);
