@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ impl Drop for Program {
     }
 }
 
-/// A store with one backup of a database, and its WAL over a failover.
+/// A store with one backup of a database, and its WAL on three timelines, the second of which was abandoned.
 struct Source {
     scene: Scene,
     store: TestStore,
@@ -87,7 +87,9 @@ struct Points {
     end_of_4: Lsn,
     /// The transaction of row 5.
     xid_of_5: u64,
-    /// Between rows 6 and 7, on the second timeline.
+    /// Between rows 60 and 61, on the second timeline.
+    after_60: DateTime<Utc>,
+    /// Between rows 6 and 7, on the third timeline.
     after_6: DateTime<Utc>,
     /// Behind all.
     end: DateTime<Utc>,
@@ -138,7 +140,7 @@ impl Source {
         let archive = self.archive();
         let archive = archive.display();
         config.postgresql_conf += &format!(
-            "synchronous_standby_names = ''\narchive_mode = on\narchive_command = 'cp %p {archive}/new && mv {archive}/new {archive}/%f'\n"
+            "synchronous_standby_names = ''\nrecovery_target_timeline = 'current'\narchive_mode = on\narchive_command = 'cp %p {archive}/new && mv {archive}/new {archive}/%f'\n"
         );
         let admits = "local replication postgres peer map=cdb\n";
         config.pg_hba_conf.insert_str(0, admits);
@@ -165,18 +167,29 @@ impl Source {
         let xid_of_5 = commit(&instance, 5).await;
         self.switch(&instance).await;
 
-        // The same data goes on as another primary's would. A server with lower limits pauses where they are raised.
+        // The same data goes on as two other primaries' would. A server with lower limits pauses where they are raised.
         instance.stop(StopMode::Fast).await;
         let raised = ("max_connections".to_owned(), "150".to_owned());
         instance.settings.parameters.extend([raised]);
-        let standby = Role::Standby {
-            primary: None,
-            enforced: EnforcedSettings::default(),
-        };
-        self.start(&mut instance, &standby).await;
-        instance.until("recovers", |status| status.in_recovery).await;
-        instance.text("SELECT pg_promote()::text").await;
-        instance.until("is promoted", |status| !status.in_recovery).await;
+        let scratch = &self.scene.place.scratch;
+        let (own, saved) = (scratch.join("0"), scratch.join("saved"));
+        let copied = Command::new("cp").arg("-a").args([&own, &saved]).status();
+        assert!(copied.expect("cp").success());
+
+        self.promote(&mut instance).await;
+        commit(&instance, 60).await;
+        let after_60 = between().await;
+        commit(&instance, 61).await;
+        self.switch(&instance).await;
+        instance.stop(StopMode::Fast).await;
+
+        fs::remove_dir_all(&own).expect("removed");
+        fs::rename(&saved, &own).expect("renamed");
+        // The number of the second timeline is not used again.
+        let history = "00000002.history";
+        let pg_wal = instance.volume.pgdata().join("pg_wal");
+        fs::copy(self.archive().join(history), pg_wal.join(history)).expect("copied");
+        self.promote(&mut instance).await;
         commit(&instance, 6).await;
         let after_6 = between().await;
         self.switch(&instance).await;
@@ -190,9 +203,22 @@ impl Source {
             after_3,
             end_of_4: end_of_4.parse().expect("a position"),
             xid_of_5,
+            after_60,
             after_6,
             end,
         }
+    }
+
+    /// Starts the data as a standby's, and promotes it.
+    async fn promote(&self, instance: &mut Instance) {
+        let standby = Role::Standby {
+            primary: None,
+            enforced: EnforcedSettings::default(),
+        };
+        self.start(instance, &standby).await;
+        instance.until("recovers", |status| status.in_recovery).await;
+        instance.text("SELECT pg_promote()::text").await;
+        instance.until("is promoted", |status| !status.in_recovery).await;
     }
 
     /// Ends the segment, and waits until it is archived.
@@ -381,22 +407,23 @@ fn a_backup_is_recovered_to_each_kind_of_target() {
 
 async fn each_target_is_reached(source: &Source, points: &Points) {
     let cases = [
-        (Target::Immediate, false, "1,2"),
-        (Target::Time(points.after_3), false, "1,2,3"),
-        (Target::Lsn(points.end_of_4), true, "1,2,3,4"),
-        (Target::Name("before five".to_owned()), false, "1,2,3,4"),
-        (Target::Xid(points.xid_of_5), true, "1,2,3,4"),
-        (Target::Xid(points.xid_of_5), false, "1,2,3,4,5"),
-        (Target::Time(points.after_6), false, "1,2,3,4,5,6"),
-        (Target::Latest, false, "1,2,3,4,5,6,7"),
+        (Target::Immediate, false, 1, "1,2"),
+        (Target::Time(points.after_3), false, 1, "1,2,3"),
+        (Target::Lsn(points.end_of_4), true, 1, "1,2,3,4"),
+        (Target::Name("before five".to_owned()), false, 1, "1,2,3,4"),
+        (Target::Xid(points.xid_of_5), true, 1, "1,2,3,4"),
+        (Target::Xid(points.xid_of_5), false, 1, "1,2,3,4,5"),
+        // What was committed on an abandoned timeline by then belongs to no history that goes on.
+        (Target::Time(points.after_60), false, 3, "1,2,3,4,5"),
+        (Target::Time(points.after_6), false, 3, "1,2,3,4,5,6"),
+        (Target::Latest, false, 3, "1,2,3,4,5,6,7"),
     ];
-    let recover = |(target, exclusive, expected): (Target, bool, &'static str)| async move {
+    let recover = |(target, exclusive, left, expected): (Target, bool, u32, &'static str)| async move {
         let (recovered, rows) = source.rows(target.clone(), exclusive).await;
         assert_eq!(rows, expected, "{target}");
         assert_eq!(recovered.backup, BACKUP);
-        assert_eq!(recovered.timeline, Timeline(3));
+        assert_eq!(recovered.timeline, Timeline(4));
         // Where it has left the source's history, not which timeline it was to follow.
-        let left = if expected.contains('6') { 2 } else { 1 };
         assert_eq!(recovered.position.timeline, Timeline(left), "{target}");
         recovered
     };
@@ -422,12 +449,12 @@ async fn the_unreachable_is_refused(source: &Source, points: &Points) {
     assert!(matches!(instance.data().await, DataState::Unfinished { .. }));
 }
 
-/// The segments of the second timeline, oldest first.
+/// The segments of the third timeline, oldest first.
 fn segments(source: &Source) -> BTreeSet<String> {
     let names = fs::read_dir(source.archive()).expect("a directory").flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     names
-        .filter(|name| name.len() == 24 && name.starts_with("00000002"))
+        .filter(|name| name.len() == 24 && name.starts_with("00000003"))
         .collect()
 }
 
