@@ -33,7 +33,7 @@ use backup::{Access, Place, S3, Store};
 use cluster::{API_SERVER, Cluster, as_user, become_agent_if_asked, in_a_cluster, user_command};
 use database::{commit_row, commits, replaced, rows, with_a_row};
 use serde_json::{Value, json};
-use store::{PORT, archived, is_tried, restored, spec, store};
+use store::{PORT, all_is_archived, archived, is_tried, restored, spec, store};
 use test_store::{Effect, Fault, TestStore};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
@@ -318,5 +318,99 @@ fn the_primary_takes_the_backup_that_the_resource_asks_for_and_its_successor_goe
         cluster.back_up(None);
         let gone = async |cluster: &Cluster| cluster.copying().is_none().then_some(());
         cluster.until("it is ended", 30, gone).await;
+    });
+}
+
+/// What the Lease tells of all backups.
+fn catalogue(cluster: &Cluster) -> Value {
+    cluster.annotation(api::names::LEASE_ARCHIVE)["catalogue"].clone()
+}
+
+#[test]
+fn what_the_retention_does_not_keep_is_told_and_then_removed() {
+    let name = "what_the_retention_does_not_keep_is_told_and_then_removed";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let mut names = Vec::new();
+        for number in 2..4_u32 {
+            let uid = format!("{number:08x}-0000-0000-0000-000000000000");
+            cluster.back_up(Some(&uid));
+            let done = async |cluster: &Cluster| {
+                let told = backup_told(cluster);
+                let is_done = told["uid"] == *uid && told["state"] == "Completed";
+                is_done.then(|| told["backup"]["name"].as_str().expect("a name").to_owned())
+            };
+            names.push(cluster.until("it is taken", 120, done).await.0);
+            commit_row(&cluster, first, number).await.expect("a commit");
+            cluster.sql(first, "SELECT pg_switch_wal()").await.expect("a segment");
+        }
+        all_is_archived(&cluster, first, 1).await;
+        let counted = async |cluster: &Cluster| (catalogue(cluster)["backups"] == 2).then(|| catalogue(cluster));
+        let (both, _) = cluster.until("both are counted", 60, counted).await;
+        let (_, backups) = known(&cluster).await;
+        assert_eq!(both["firstRecoverableTime"], json!(backups[0].stop_time));
+        assert_eq!(both.get("removal"), None);
+
+        let removal = |cluster: &Cluster| catalogue(cluster)["removal"].clone();
+        cluster.retain(json!({"minBackups": 1, "suspend": true}));
+        let planned = async |cluster: &Cluster| removal(cluster).is_object().then(|| removal(cluster));
+        let (planned, _) = cluster.until("it is told what would be removed", 60, planned).await;
+        assert_eq!(
+            (&planned["backups"], &planned["oldestKept"]),
+            (&json!(1), &json!(names[1]))
+        );
+        assert!(planned["walSegments"].as_u64().expect("a number") >= 1, "{planned}");
+        assert_eq!(known(&cluster).await.1, backups, "suspended");
+
+        store.inject(Fault::refuse(403, "AccessDenied").method("DELETE"));
+        cluster.retain(json!({"minBackups": 1}));
+        let denied = async |cluster: &Cluster| {
+            let told = catalogue(cluster);
+            told["fault"].as_str()?.contains("denies access").then_some(told)
+        };
+        let (told, _) = cluster
+            .until("it is told that nothing can be removed", 60, denied)
+            .await;
+        assert_eq!(told["removal"], planned);
+
+        store.heal();
+        // Any change has it look at once, and not only after a while.
+        cluster.retain(json!({"minBackups": 1, "windowDays": 9000}));
+        cluster
+            .until("nothing is removed", 60, async |cluster: &Cluster| {
+                removal(cluster).is_null().then_some(())
+            })
+            .await;
+        cluster.retain(json!({"minBackups": 1}));
+        let removed = async |cluster: &Cluster| {
+            let of_first = folder_of_backups(&store).join(&names[0]).join("backup.json");
+            (catalogue(cluster)["backups"] == 1 && !of_first.exists()).then_some(())
+        };
+        cluster.until("the first backup is removed", 60, removed).await;
+        let (opened, left) = known(&cluster).await;
+        assert_eq!(left, &backups[1..]);
+        let parts = |name: &str| fs::read_dir(folder_of_backups(&store).join(name)).map_or(0, Iterator::count);
+        assert!(parts(&names[0]) <= 1, "at most its deleted.json");
+        is_verified(&cluster, &opened, &left[0]).await;
+
+        // What is left can be restored, with all that came after it.
+        let base = unpacked_by_hand(&cluster, &folder_of_backups(&store).join(&names[1])).await;
+        assert_eq!(
+            restored(&cluster, &base, &archived(&store), 1).await,
+            rows(&cluster, first).await
+        );
+        let segments = |folder: &Path| fs::read_dir(folder).expect("segments").count();
+        let wal: usize = fs::read_dir(archived(&store))
+            .expect("folders")
+            .map(|folder| folder.expect("one").path())
+            .filter(|folder| folder.is_dir())
+            .map(|folder| segments(&folder))
+            .sum();
+        println!(
+            "{wal} segments are left of {}",
+            wal + usize::try_from(planned["walSegments"].as_u64().expect("a number")).expect("few")
+        );
     });
 }

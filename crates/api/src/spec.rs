@@ -489,6 +489,25 @@ pub struct BackupSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub schedules: Vec<BackupSchedule>,
+    /// Which backups are kept; all if absent. The WAL from the oldest kept one on is kept, too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<BackupRetention>,
+}
+
+/// Which backups are kept: those that every given field asks for. The newest one always is. Backups of a timeline that was abandoned do not
+/// count, and go when they are older than the oldest kept one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupRetention {
+    /// At least so many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_backups: Option<u32>,
+    /// Those with which the database can be recovered to any time of the last so many days.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_days: Option<u32>,
+    /// Delete nothing; `status.backup.catalogue.removal` says what would be deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
 }
 
 /// Makes a DatabaseBackup at each of its times. One that was missed is caught up once.

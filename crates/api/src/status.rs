@@ -123,6 +123,46 @@ pub struct BackupStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub next_backup_time: Option<DateTime<Utc>>,
+    /// The backups in the store, as the primary has seen them last: after each backup, when the retention changes, and each hour.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalogue: Option<BackupCatalogue>,
+}
+
+/// The backups in a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupCatalogue {
+    /// How many complete ones there are.
+    pub backups: u32,
+    /// Bytes of these backups in the store, without the WAL.
+    pub stored_bytes: u64,
+    /// The earliest time that the database can be recovered to; absent without a backup.
+    #[serde(
+        default,
+        deserialize_with = "moment::deserialize_optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub first_recoverable_time: Option<DateTime<Utc>>,
+    /// What the retention does not keep and is still there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub removal: Option<BackupRemoval>,
+    /// Why it could not be brought up to date, in the store's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// What a retention does not keep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupRemoval {
+    /// How many complete backups.
+    pub backups: u32,
+    /// Bytes of these backups in the store.
+    pub stored_bytes: u64,
+    /// How many segments of WAL.
+    pub wal_segments: u64,
+    /// Name of the oldest backup that stays.
+    pub oldest_kept: String,
 }
 
 /// The last run of a schedule.

@@ -8,9 +8,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backup::base::{About, BackupInfo, BaseError, Part, Writer, Written, backups, missing, unpack, wal};
+use backup::base::{
+    About, BackupInfo, BaseError, Part, Writer, Written, backups, catalogue, missing, outline, remove, unpack, wal,
+    wal_before,
+};
 use backup::layout::{BackupName, ClusterFolder, Segment};
-use backup::{Access, Compare, Fence, Place, Problem, Store, Volume};
+use backup::{Access, Compare, Fence, Place, Problem, Remover, Store, Volume};
 use chrono::{TimeZone, Utc};
 use test_store::{Effect, Fault};
 
@@ -488,4 +491,63 @@ async fn wal_is_listed() {
     let absent = missing(&store, &folder(), 1, &all, LIMIT).await.expect("a list");
     assert_eq!(absent, [all[1].clone(), all[3].clone()]);
     assert_eq!(missing(&store, &folder(), 1, &there, LIMIT).await, Ok(Vec::new()));
+
+    let (folders, histories) = outline(&store, &folder(), 1, LIMIT).await.expect("an outline");
+    assert_eq!(folders, ["0000000100000000", "0000000100000001"]);
+    assert_eq!(histories, list.histories);
+    let all = ["0000000100000000", "0000000100000001", "partial", "conflicts"];
+    let before = |segment: &Segment| *segment < there[1];
+    let found = wal_before(&store, &folder(), 1, &all, before, LIMIT)
+        .await
+        .expect("a list");
+    let name = |path: &str| format!("default/orders-0b1e2f3a/lines/1/wal/{path}");
+    assert_eq!(found, [name("0000000100000000/0000000100000000000000FF.zst")]);
+    let found = wal_before(&store, &folder(), 1, &all, |_| true, LIMIT)
+        .await
+        .expect("a list");
+    assert_eq!(found.len(), 3, "{found:?}");
+}
+
+/// Objects of the only backup.
+fn left(server: &Server) -> Vec<String> {
+    let folder = server.file(object("").trim_end_matches('/'));
+    let files = fs::read_dir(folder).into_iter().flatten();
+    files
+        .map(|file| file.expect("a file").file_name().into_string().expect("a name"))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_backup_is_removed_in_steps_and_is_none_from_the_first_one_on() {
+    let (server, store) = start().await;
+    let tree = make_tree();
+    let written = write(&store, &tar_of(tree.path())).await;
+    written.commit(about()).await.expect("committed");
+    let remover = Remover::open(&support::s3(server.store.url()), &support::access()).expect("a remover");
+    let removed = async || remove(&remover, &folder(), 1, &name(), LIMIT).await;
+
+    server.store.inject(Fault::refuse(403, "AccessDenied").method("DELETE"));
+    assert!(matches!(removed().await, Err(Problem::Denied(_))));
+    let seen = catalogue(&store, &folder(), 1, LIMIT).await.expect("a list");
+    assert_eq!((seen.complete.len(), seen.unfinished.len()), (0, 1));
+    server.store.heal();
+    assert_eq!(removed().await, Ok(()));
+    assert_eq!(left(&server), Vec::<String>::new());
+    assert_eq!(
+        catalogue(&store, &folder(), 1, LIMIT).await.expect("a list"),
+        Default::default()
+    );
+}
+
+/// Whoever still makes it may be on another machine, and write its `backup.json` later.
+#[tokio::test]
+async fn a_backup_that_is_removed_while_it_is_made_is_never_complete() {
+    let (server, store) = start().await;
+    let tree = make_tree();
+    let written = write(&store, &tar_of(tree.path())).await;
+    let remover = Remover::open(&support::s3(server.store.url()), &support::access()).expect("a remover");
+    remove(&remover, &folder(), 1, &name(), LIMIT).await.expect("removed");
+    assert_eq!(left(&server), ["deleted.json"]);
+    written.commit(about()).await.expect("committed");
+    assert_eq!(listed(&store).await, []);
 }

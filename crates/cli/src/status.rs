@@ -2,7 +2,10 @@
 
 use api::Phase;
 use api::backup::StoredBackup;
-use api::status::{ArchiveStatus, DurabilityStatus, FailureStatus, NotedRequest, Transition, WaitingStatus};
+use api::status::{
+    ArchiveStatus, BackupCatalogue, BackupRemoval, DurabilityStatus, FailureStatus, NotedRequest, Transition,
+    WaitingStatus,
+};
 use machine::cluster::{Facts, Pod, fence_of};
 use machine::protocol::{LeaseRecord, MemberState, Position};
 use machine::units::Bytes;
@@ -53,6 +56,9 @@ pub struct StatusPage {
     /// `status.backup.lastBackup`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_backup: Option<StoredBackup>,
+    /// `status.backup.catalogue`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub catalogue: Option<BackupCatalogue>,
     /// `status.backup.archive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveStatus>,
@@ -131,6 +137,7 @@ pub fn page(look: &Look) -> StatusPage {
         failure: status.failure.clone(),
         durability: status.durability.clone(),
         last_backup: status.backup.as_ref().and_then(|backup| backup.last_backup.clone()),
+        catalogue: status.backup.as_ref().and_then(|backup| backup.catalogue.clone()),
         archive: status.backup.clone().map(|backup| backup.archive),
         up_to_date: !is_stale(&look.db),
         ready: status.ready.clone(),
@@ -286,6 +293,15 @@ pub fn text(page: &StatusPage, style: Style) -> String {
             format!("{} of {}, {stored}", backup.name, instant(backup.stop_time)),
         );
     }
+    if let Some(catalogue) = &page.catalogue {
+        out.field("Backups", counted(catalogue));
+        if let Some(removal) = &catalogue.removal {
+            out.field("  removal", removed(removal));
+        }
+        if let Some(fault) = &catalogue.fault {
+            out.field("  fault", fault);
+        }
+    }
     if let Some(archive) = &page.archive {
         out.field("Archive", archived(archive));
         if let Some(fault) = &archive.fault {
@@ -325,6 +341,30 @@ pub fn text(page: &StatusPage, style: Style) -> String {
         out.line(format!("Not read: {}", page.unknown.join(", ")));
     }
     out.finish()
+}
+
+/// How many backups there are, and how far back they lead.
+fn counted(catalogue: &BackupCatalogue) -> String {
+    let backups = match catalogue.backups {
+        1 => "1 backup".to_owned(),
+        number => format!("{number} backups"),
+    };
+    let from = catalogue
+        .first_recoverable_time
+        .map(|time| format!(", recoverable from {}", instant(time)));
+    let stored = Bytes(catalogue.stored_bytes).rounded();
+    format!("{backups}, {stored}{}", from.unwrap_or_default())
+}
+
+/// What the retention does not keep.
+fn removed(removal: &BackupRemoval) -> String {
+    format!(
+        "the retention does not keep {} of them ({}) and {} segments of WAL, all before {}",
+        removal.backups,
+        Bytes(removal.stored_bytes).rounded(),
+        removal.wal_segments,
+        removal.oldest_kept
+    )
 }
 
 /// How far WAL is archived, and how much waits.
@@ -381,4 +421,33 @@ fn transition(change: &Transition, style: Style) -> Vec<String> {
         format!("{from} -> {}", style.phase(Some(change.to))),
         change.because.clone(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backups_and_what_of_them_is_not_kept() {
+        let catalogue = BackupCatalogue {
+            backups: 3,
+            stored_bytes: 3 << 30,
+            first_recoverable_time: "2026-12-31T00:00:09Z".parse().ok(),
+            ..BackupCatalogue::default()
+        };
+        assert_eq!(
+            counted(&catalogue),
+            "3 backups, 3 GiB, recoverable from 2026-12-31 00:00:09Z"
+        );
+        assert_eq!(counted(&BackupCatalogue::default()), "0 backups, 0 B");
+        let removal = BackupRemoval {
+            backups: 2,
+            stored_bytes: 2 << 30,
+            wal_segments: 7,
+            oldest_kept: "20261231T000003Z-F-7f3a".to_owned(),
+        };
+        let told =
+            "the retention does not keep 2 of them (2 GiB) and 7 segments of WAL, all before 20261231T000003Z-F-7f3a";
+        assert_eq!(removed(&removal), told);
+    }
 }

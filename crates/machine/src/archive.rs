@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use api::backup::BackupTask;
-pub use api::status::ArchiveFence;
+pub use api::status::{ArchiveFence, BackupCatalogue};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::{Epoch, Fork, Lsn, Position, Timeline};
@@ -282,6 +282,9 @@ pub struct ArchiveRecord {
     /// The backup that a holder takes, or that one has taken last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupTask>,
+    /// The backups in the store, as a holder has seen them last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub catalogue: Option<BackupCatalogue>,
 }
 
 fn is_zero(number: &u64) -> bool {

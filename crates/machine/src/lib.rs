@@ -21,6 +21,7 @@ pub mod protocol;
 pub mod quorum;
 pub mod reconcile;
 pub mod recovery;
+pub mod retention;
 pub mod saga;
 pub mod timing;
 pub mod turns;

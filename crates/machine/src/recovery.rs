@@ -337,6 +337,14 @@ fn line(timeline: Timeline, stored: &Stored) -> Line {
     Line { timeline, ancestors }
 }
 
+/// The backups in the history of the newest timeline, as far as that is known.
+pub(crate) fn of_newest_timeline<'a>(backups: &'a [Backup], stored: &Stored) -> Vec<&'a Backup> {
+    let newest = timelines(backups, stored).last().copied();
+    let line = newest.map(|timeline| line(timeline, stored));
+    let is_own = |backup: &&Backup| line.as_ref().is_some_and(|line| line.contains(backup));
+    backups.iter().filter(is_own).collect()
+}
+
 /// The newest backup of the newest timeline that ends before the target.
 fn newest<'a>(
     backups: &'a [Backup],

@@ -334,7 +334,7 @@ const WALKS: &str = "machine/tests/convergence/walks.rs::every_walk_ends_in_read
 const FAILOVERS: &str = "e2e/tests/failover.rs::nothing_acknowledged_is_lost_and_writes_come_back";
 const SOAK: &str = "e2e/tests/soak.rs::random_faults_leave_a_valid_history";
 
-const INVARIANTS: [Invariant; 38] = [
+const INVARIANTS: [Invariant; 39] = [
     (
         "A later primary has all that an old one acknowledges",
         "M A E",
@@ -631,6 +631,16 @@ const INVARIANTS: [Invariant; 38] = [
             "agent/tests/base.rs::a_backup_that_is_cut_off_is_none_and_the_next_succeeds",
             "agent/tests/base.rs::the_primary_takes_the_backup_that_the_resource_asks_for_and_its_successor_goes_on",
             "operator/tests/simulated/backups.rs::backups_of_one_database_are_taken_one_after_the_other_each_once",
+        ],
+        "there are no backups in the model or the simulator",
+    ),
+    (
+        "Retention takes nothing that is needed",
+        "A",
+        &[
+            "machine/src/retention/tests.rs::every_kept_backup_stays_recoverable",
+            "agent/tests/base.rs::what_the_retention_does_not_keep_is_told_and_then_removed",
+            "backup/tests/base.rs::a_backup_that_is_removed_while_it_is_made_is_never_complete",
         ],
         "there are no backups in the model or the simulator",
     ),

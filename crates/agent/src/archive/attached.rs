@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use backup::layout::{ClusterFolder, LineObject, Object, Segment};
 use backup::segment::{Header, Origin, encode};
-use backup::{Access, Compare, Fence, Place, Problem, Store};
+use backup::{Access, Compare, Fence, Place, Problem, Remover, Store};
 use machine::archive::WalFile;
 use machine::protocol::Epoch;
 use machine::units::Bytes;
@@ -16,7 +16,7 @@ use super::Target;
 use crate::stamp::{Stamp, stamp};
 
 /// Time limit of one request, and of the probe. PostgreSQL's archiver waits for it, and asks again.
-const LIMIT: Duration = Duration::from_secs(45);
+pub(super) const LIMIT: Duration = Duration::from_secs(45);
 /// There is one line so far: the history that began with this database.
 pub(crate) const LINE: u32 = 1;
 /// zstd's fastest level that is worth its name: the archive must keep up with PostgreSQL.
@@ -41,11 +41,14 @@ struct Line {
 
 /// Opens a store with the Secrets that are mounted at `access`, if there are any. It sends no request.
 pub(crate) fn open(place: &Place, access: &Path) -> Result<Store, Problem> {
-    let credentials = match access.is_dir() {
-        true => Access::read(access)?,
-        false => Access::default(),
-    };
-    Store::open(place, &credentials)
+    Store::open(place, &credentials(access)?)
+}
+
+fn credentials(access: &Path) -> Result<Access, Problem> {
+    match access.is_dir() {
+        true => Access::read(access),
+        false => Ok(Access::default()),
+    }
 }
 
 /// Reads the credentials, tries the store, and makes sure that the place is this database's own.
@@ -71,6 +74,11 @@ impl Attached {
     /// This database's folder in it.
     pub(crate) fn folder(&self) -> &ClusterFolder {
         &self.folder
+    }
+
+    /// The same store, to delete from, with the Secrets that are mounted at `access`.
+    pub(super) fn remover(&self, access: &Path) -> Result<Remover, Problem> {
+        Remover::open(&self.target.place, &credentials(access)?)
     }
 
     /// Whether the store refuses to write a name twice.

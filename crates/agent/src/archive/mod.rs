@@ -5,6 +5,7 @@
 //! is the first that the kernel ends. It answers by the [`Charge`] that the agent has told it, and only the holder's worker writes.
 
 mod attached;
+mod catalogue;
 mod client;
 mod keeper;
 mod place;
@@ -13,11 +14,13 @@ mod worker;
 
 use std::path::PathBuf;
 
+use api::spec::BackupRetention;
 use backup::Place;
 use machine::archive::Charge;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use attached::{Attached, LINE, attach, open};
+pub(crate) use catalogue::{histories, planned};
 pub use client::ask;
 pub use keeper::keep;
 pub(crate) use place::place;
@@ -32,6 +35,10 @@ pub struct Order {
     pub charge: Charge,
     /// Where it archives to; `None` if that is not known.
     pub target: Option<Target>,
+    /// Which backups stay there; all if absent.
+    pub retention: Option<BackupRetention>,
+    /// Name of the newest backup that a holder has told of. With another one the worker looks at the backups again.
+    pub newest_backup: Option<String>,
 }
 
 /// Where WAL comes from and goes to.

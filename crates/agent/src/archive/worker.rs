@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
+use api::status::BackupCatalogue;
 use backup::Fence;
+use chrono::Utc;
 use machine::archive::{Answer, ArchiveFence, ArchiveRecord, Charge, Room, WalFile, answer};
 use machine::protocol::Epoch;
 use machine::units::Bytes;
@@ -16,6 +18,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
 use super::attached::{Attached, attach, version};
+use super::catalogue;
 use super::client::Reply;
 use super::pushes::Pushes;
 use super::{Order, Paths, Target};
@@ -27,6 +30,11 @@ use crate::volume::{marks, segment_size};
 const LOOK: Duration = Duration::from_secs(1);
 /// The pause between tries to use a store that nothing is to be pushed to yet.
 const TRY_AGAIN: Duration = Duration::from_secs(10);
+
+/// How often the holder's worker looks at the backups though nothing has changed.
+const CATALOGUE: Duration = Duration::from_secs(60 * 60);
+/// The same after it could not.
+const CATALOGUE_AGAIN: Duration = Duration::from_secs(60);
 
 type Orders = watch::Receiver<Option<Order>>;
 
@@ -63,8 +71,10 @@ pub fn work(paths: Paths) -> anyhow::Result<()> {
             pushes: Mutex::default(),
             fault: Mutex::default(),
             given_up: AtomicU64::new(0),
+            catalogue: Mutex::default(),
         });
         tokio::spawn(Arc::clone(&worker).report());
+        tokio::spawn(Arc::clone(&worker).keep_catalogue());
         loop {
             let (stream, _) = listener.accept().await.context("accept a question")?;
             let worker = Arc::clone(&worker);
@@ -96,6 +106,8 @@ struct Worker {
     /// Why the last attempt failed.
     fault: Mutex<Option<String>>,
     given_up: AtomicU64,
+    /// The backups in the store, as they were seen last.
+    catalogue: Mutex<Option<BackupCatalogue>>,
 }
 
 impl Worker {
@@ -215,6 +227,7 @@ impl Worker {
             let Some(Order {
                 charge: Charge::Push { .. },
                 target: Some(target),
+                ..
             }) = order
             else {
                 told = None;
@@ -255,7 +268,56 @@ impl Worker {
             given_up: self.given_up.load(Ordering::Relaxed),
             fault: self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             backup: None,
+            catalogue: self.catalogue.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         })
+    }
+
+    /// Looks at the backups in the store as long as this member fills the archive, and removes those that the retention does not keep.
+    async fn keep_catalogue(self: Arc<Self>) {
+        let mut looked = None::<(Order, tokio::time::Instant)>;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let order = self.orders.borrow().clone();
+            let Some(order) = order.filter(|order| matches!(order.charge, Charge::Push { .. })) else {
+                looked = None;
+                continue;
+            };
+            let is_new = |(of, _): &(Order, _)| {
+                (&of.target, &of.retention, &of.newest_backup)
+                    != (&order.target, &order.retention, &order.newest_backup)
+            };
+            let known = self.catalogue.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let pause = match known.as_ref().is_some_and(|known| known.fault.is_some()) {
+                true => CATALOGUE_AGAIN,
+                false => CATALOGUE,
+            };
+            if looked
+                .as_ref()
+                .is_some_and(|looked| !is_new(looked) && looked.1.elapsed() < pause)
+            {
+                continue;
+            }
+            let attached = self.attached.lock().await;
+            let store = attached.as_ref().filter(|(_, of, _)| Some(of) == order.target.as_ref());
+            let Some(store) = store.map(|(store, ..)| Arc::clone(store)) else {
+                continue;
+            };
+            drop(attached);
+            let Ok(size) = segment_size(&self.paths.wal).map(Bytes) else {
+                continue;
+            };
+            let kept = tokio::select! {
+                kept = catalogue::keep(&store, &self.paths.access, order.retention.as_ref(), size, Utc::now()) => kept,
+                // What is begun of a removal, the next holder ends.
+                _ = no_longer_pushes(self.orders.clone()) => continue,
+            };
+            let next = kept.unwrap_or_else(|problem| BackupCatalogue {
+                fault: Some(problem.to_string()),
+                ..known.unwrap_or_default()
+            });
+            *self.catalogue.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+            looked = Some((order, tokio::time::Instant::now()));
+        }
     }
 }
 

@@ -18,16 +18,16 @@ use backup::layout::ClusterFolder;
 use backup::{Place, Problem, Store};
 use chrono::{DateTime, Utc};
 use machine::archive::WalFile;
-use machine::protocol::{Lsn, Position, Timeline};
+use machine::protocol::{Position, Timeline};
 use machine::recovery::{Backup, Plan, Refusal, Stored, Target, plan};
 use machine::units::Bytes;
 
 use super::private::sync;
 use super::server::{file, remove_if_there};
 use super::{PostgresError, Verifier, blocking};
-use crate::archive::{LINE, open};
+use crate::archive::{LINE, histories, open, planned};
 use crate::tools::Tools;
-use crate::volume::{ClusterState, Volume, VolumeError, forks, make_directory, write_for_now};
+use crate::volume::{ClusterState, Volume, VolumeError, make_directory, write_for_now};
 
 pub use fetch::fetch_wal;
 use fetch::{LIMIT, Order};
@@ -273,31 +273,13 @@ impl Source {
     }
 }
 
-/// What planning needs of a backup.
-fn planned(info: &BackupInfo) -> Backup {
-    Backup {
-        name: info.name.to_string(),
-        timeline: Timeline(info.timeline),
-        start: Lsn(info.start_lsn),
-        stop: Lsn(info.stop_lsn),
-        stop_time: info.stop_time,
-    }
-}
-
-/// What planning needs of the WAL. A history file that is not understood counts as missing.
+/// What planning needs of the WAL.
 fn stored(list: &WalList, size: Bytes) -> Stored {
     let segments = list.segments.iter();
     let segments = segments.filter_map(|segment| WalFile::parse(&segment.to_string(), size)?.segment());
-    let histories = list.histories.iter().filter_map(|(timeline, text)| match forks(text) {
-        Ok(history) => Some((Timeline(*timeline), history)),
-        Err(reason) => {
-            tracing::warn!("the history file of timeline {timeline} in the store is passed over: {reason}");
-            None
-        }
-    });
     Stored {
         segments: segments.collect(),
-        histories: histories.collect(),
+        histories: histories(&list.histories),
     }
 }
 

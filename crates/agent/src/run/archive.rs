@@ -52,6 +52,11 @@ impl Archive {
         let order = Order {
             charge: charge(observed, &world.memo, now),
             target: self.target(world),
+            retention: world
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.backup.as_ref()?.retention.clone()),
+            newest_backup: newest_backup(world),
         };
         set_if_changed(&self.orders, Some(order));
         let backup = backup_to_take(observed, &world.memo, now);
@@ -79,4 +84,10 @@ impl Archive {
             pod_uid: self.pod_uid.clone(),
         })
     }
+}
+
+/// Name of the backup that a holder has completed last.
+fn newest_backup(world: &World) -> Option<String> {
+    let archive = world.observed().lease.record.is()?.archive.as_ref()?;
+    Some(archive.backup.as_ref()?.backup.as_ref()?.name.clone())
 }

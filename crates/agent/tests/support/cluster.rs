@@ -442,6 +442,13 @@ impl Cluster {
         self.api.put(CLUSTERS, cluster);
     }
 
+    /// Acts as a user who sets `spec.backup.retention`.
+    pub fn retain(&self, retention: Value) {
+        let mut cluster = self.api.get(CLUSTERS);
+        cluster["spec"]["backup"]["retention"] = retention;
+        self.api.put(CLUSTERS, cluster);
+    }
+
     /// As the operator does where the user gives up what the missing members have.
     pub fn accept_loss(&self, epoch: u64) {
         let mut cluster = self.api.get(CLUSTERS);

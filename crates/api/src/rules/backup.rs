@@ -2,7 +2,7 @@
 
 use super::{Rule, text};
 use crate::ClusteredDatabase;
-use crate::spec::{BackupSchedule, S3Store, StoreSpec};
+use crate::spec::{BackupRetention, BackupSchedule, S3Store, StoreSpec};
 
 /// A bucket's name, by S3's own rules but for names that look like addresses.
 const BUCKET: &str = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]";
@@ -121,6 +121,7 @@ pub(super) fn rules() -> Vec<Rule> {
     let mut rules = of_store!("backup.store", of_backup);
     rules.extend(of_store!("bootstrap.recovery.from.store", of_recovery));
     rules.extend(schedules());
+    rules.extend(retention());
     rules
 }
 
@@ -161,6 +162,40 @@ fn schedules() -> Vec<Rule> {
             ),
             "backup.schedules: a timeZone must be a name such as Europe/Berlin: correct it",
             of_schedules(|one| one.time_zone.as_deref().is_none_or(is_zone)),
+        ),
+    ]
+}
+
+/// A number that is too large for the dates would keep all backups.
+const MOST: u32 = 10_000;
+
+/// Obeyed by a resource without a retention, and by a retention that obeys it.
+fn of_retention(check: fn(&BackupRetention) -> bool) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
+    move |resource| {
+        let backup = resource.spec.backup.as_ref();
+        backup.and_then(|backup| backup.retention.as_ref()).is_none_or(check)
+    }
+}
+
+fn retention() -> Vec<Rule> {
+    vec![
+        Rule::holds(
+            "spec.backup.retention",
+            "has(self.minBackups) || has(self.windowDays)",
+            "backup.retention must say what is kept: set minBackups or windowDays",
+            of_retention(|retention| retention.min_backups.is_some() || retention.window_days.is_some()),
+        ),
+        Rule::holds(
+            "spec.backup.retention.minBackups",
+            format!("self >= 1 && self <= {MOST}"),
+            format!("backup.retention.minBackups must be 1 to {MOST}: correct it"),
+            of_retention(|retention| retention.min_backups.is_none_or(|least| (1..=MOST).contains(&least))),
+        ),
+        Rule::holds(
+            "spec.backup.retention.windowDays",
+            format!("self >= 1 && self <= {MOST}"),
+            format!("backup.retention.windowDays must be 1 to {MOST}: correct it"),
+            of_retention(|retention| retention.window_days.is_none_or(|days| (1..=MOST).contains(&days))),
         ),
     ]
 }

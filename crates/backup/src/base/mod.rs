@@ -8,6 +8,7 @@ mod copies;
 mod info;
 mod list;
 mod part;
+mod remove;
 mod tar;
 mod unpack;
 mod wal;
@@ -20,9 +21,10 @@ use crate::Problem;
 
 pub use copies::WalRange;
 pub use info::{BackupInfo, Part, VERSION, format_lsn, parse_lsn};
-pub use list::backups;
+pub use list::{Catalogue, backups, catalogue};
+pub use remove::{remove, remove_all};
 pub use unpack::unpack;
-pub use wal::{WalList, missing, needed, wal};
+pub use wal::{WalList, missing, needed, outline, wal, wal_before};
 pub use writer::{About, PART_SIZE, Writer, Written};
 
 /// Time limit of a request for one piece. A link with 200 kB/s is still good enough.

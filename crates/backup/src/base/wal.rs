@@ -16,6 +16,60 @@ pub struct WalList {
     pub histories: BTreeMap<u32, String>,
 }
 
+/// The folders of a line's segments, as their names' first sixteen digits, and the content of each history file. That is far less to
+/// list than all segments. `limit` is the time limit of each request.
+///
+/// # Errors
+/// As [`wal`].
+pub async fn outline(
+    store: &Store,
+    folder: &ClusterFolder,
+    line: u32,
+    limit: Duration,
+) -> Result<(Vec<String>, BTreeMap<u32, String>), Problem> {
+    let found = store.list_folder(&folder.wal_folder(line), limit).await?;
+    let mut histories = BTreeMap::new();
+    for listed in &found.objects {
+        if let Some(LineObject::History(timeline)) = parse(listed) {
+            histories.insert(timeline, history(store, &listed.name, limit).await?);
+        }
+    }
+    let last = |folder: &String| folder.rsplit('/').next().unwrap_or_default().to_owned();
+    let of_segments = found.folders.iter().map(last).filter(|name| name.len() == 16);
+    Ok((of_segments.collect(), histories))
+}
+
+/// The names of all objects in these folders of a line's WAL that belong to a segment which `is_before` is true for. `limit` is the time
+/// limit of each request.
+///
+/// # Errors
+/// Fails if the list is not complete.
+pub async fn wal_before(
+    store: &Store,
+    folder: &ClusterFolder,
+    line: u32,
+    folders: &[&str],
+    is_before: impl Fn(&Segment) -> bool,
+    limit: Duration,
+) -> Result<Vec<String>, Problem> {
+    let mut names = Vec::new();
+    for of_segments in folders {
+        let of_segments = format!("{}/{of_segments}", folder.wal_folder(line));
+        for listed in store.list(&of_segments, limit).await? {
+            let segment = match parse(&listed) {
+                Some(
+                    LineObject::Segment(segment) | LineObject::Partial(segment) | LineObject::Conflict { segment, .. },
+                ) => segment,
+                _ => continue,
+            };
+            if is_before(&segment) {
+                names.push(listed.name);
+            }
+        }
+    }
+    Ok(names)
+}
+
 /// All WAL of a line. `limit` is the time limit of each request.
 ///
 /// # Errors
@@ -28,15 +82,18 @@ pub async fn wal(store: &Store, folder: &ClusterFolder, line: u32, limit: Durati
                 list.segments.insert(segment);
             }
             Some(LineObject::History(timeline)) => {
-                let content = store.read(&listed.name, limit).await?;
-                let content = String::from_utf8(content.into())
-                    .map_err(|_| Problem::Unusable(format!("{} is no text", listed.name)))?;
-                list.histories.insert(timeline, content);
+                list.histories
+                    .insert(timeline, history(store, &listed.name, limit).await?);
             }
             _ => {}
         }
     }
     Ok(list)
+}
+
+async fn history(store: &Store, name: &str, limit: Duration) -> Result<String, Problem> {
+    let content = store.read(name, limit).await?;
+    String::from_utf8(content.into()).map_err(|_| Problem::Unusable(format!("{name} is no text")))
 }
 
 /// The segments that hold these ranges, in their order.

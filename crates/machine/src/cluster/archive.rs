@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::ClusteredDatabaseStatus;
-use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupStatus};
+use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
 
 use super::facts::Facts;
 use super::health::{Answer, Reason};
@@ -45,6 +45,7 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
         task: record.backup.clone(),
         last_backup: completed.or(before.last_backup),
         next_backup_time: before.next_backup_time,
+        catalogue: record.catalogue.clone().or(before.catalogue),
         archive: ArchiveStatus {
             fence: record.fence,
             archived_up_to,
@@ -97,6 +98,14 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
             format!(
                 "{given_up} segments of WAL were given up, since they would have filled the volume: no recovery leads through that gap"
             ),
+        ),
+        Some(ArchiveRecord {
+            catalogue: Some(BackupCatalogue { fault: Some(fault), .. }),
+            ..
+        }) => Answer::new(
+            false,
+            Reason::CatalogueFails,
+            format!("WAL is archived, but the backups cannot be listed or removed: {fault}"),
         ),
         Some(ArchiveRecord { fence: None, .. }) => Answer {
             holds: None,

@@ -67,6 +67,7 @@ pub(super) fn recorded(context: &Context, record: &LeaseRecord) -> Option<Archiv
     let backup = observed.backup.clone();
     let backup = backup.filter(|task| accepting && Some(&task.uid) == cluster.backup.as_ref());
     next.backup = backup.or_else(|| record.archive.as_ref()?.backup.clone());
+    next.catalogue = next.catalogue.or_else(|| record.archive.as_ref()?.catalogue.clone());
     Some(next)
 }
 

@@ -72,6 +72,30 @@ fn the_condition_says_what_the_primary_has_told() {
     });
     assert_eq!(is(&scene), words("False", "ArchiveFails"));
     assert!(healthy(&scene).unwrap().message.contains("denies access"));
+    tell(&mut scene, 64, |record| {
+        record.catalogue = Some(counted(2, Some("the store denies access")))
+    });
+    assert_eq!(is(&scene), words("False", "CatalogueFails"));
+}
+
+fn counted(backups: u32, fault: Option<&str>) -> BackupCatalogue {
+    BackupCatalogue {
+        backups,
+        fault: fault.map(str::to_owned),
+        ..BackupCatalogue::default()
+    }
+}
+
+#[test]
+fn the_backups_in_the_store_are_told_until_a_holder_tells_anew() {
+    let mut scene = archiving();
+    let told = |scene: &Scene| scene.status(&scene.decide()).backup.expect("an archive").catalogue;
+    assert_eq!(told(&scene), None);
+    tell(&mut scene, 64, |record| record.catalogue = Some(counted(2, None)));
+    assert_eq!(told(&scene), Some(counted(2, None)));
+    scene.store();
+    tell(&mut scene, 64, |_| ());
+    assert_eq!(told(&scene), Some(counted(2, None)));
 }
 
 #[test]

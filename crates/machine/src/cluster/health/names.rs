@@ -99,6 +99,8 @@ pub enum Reason {
     ArchiveFails,
     /// WAL was given up before it was archived.
     ArchiveHasGap,
+    /// The backups in the store cannot be listed, or not removed.
+    CatalogueFails,
     /// Whether WAL is archived is not known yet.
     ArchiveUnknown,
     /// A schedule of backups is not understood.
@@ -179,6 +181,7 @@ impl Reason {
             Reason::Archiving => "Archiving",
             Reason::ArchiveFails => "ArchiveFails",
             Reason::ArchiveHasGap => "ArchiveHasGap",
+            Reason::CatalogueFails => "CatalogueFails",
             Reason::ArchiveUnknown => "ArchiveUnknown",
             Reason::ScheduleInvalid => "ScheduleInvalid",
             Reason::InternalError => "InternalError",

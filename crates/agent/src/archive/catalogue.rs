@@ -1,0 +1,159 @@
+//! The backups in the store, and the removal of what the retention does not keep.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use api::spec::BackupRetention;
+use api::status::{BackupCatalogue, BackupRemoval};
+use backup::Problem;
+use backup::base::{self, BackupInfo, Catalogue, outline, remove_all, wal_before};
+use backup::layout::{BackupName, Segment};
+use chrono::{DateTime, Utc};
+use machine::archive::WalFile;
+use machine::protocol::{Lsn, Timeline};
+use machine::recovery::{Backup, History, Stored};
+use machine::retention::{Removal, removal};
+use machine::units::Bytes;
+
+use super::attached::{Attached, LIMIT, LINE};
+use crate::volume::forks;
+
+/// What the retention does not keep, by name.
+#[derive(Default)]
+struct Rest {
+    backups: Vec<BackupName>,
+    unfinished: Vec<BackupName>,
+    wal: Vec<String>,
+}
+
+/// The backups in the store, after the removal of what `retention` does not keep; `fault` says why something could not be removed.
+///
+/// # Errors
+/// Fails if the store cannot be listed.
+pub(super) async fn keep(
+    attached: &Attached,
+    access: &Path,
+    retention: Option<&BackupRetention>,
+    size: Bytes,
+    now: DateTime<Utc>,
+) -> Result<BackupCatalogue, Problem> {
+    let (catalogue, rest) = look(attached, retention, size, now).await?;
+    if catalogue.removal.is_none() || retention.is_none_or(|retention| retention.suspend) {
+        return Ok(catalogue);
+    }
+    match remove(attached, access, rest).await {
+        Ok(()) => Ok(look(attached, retention, size, now).await?.0),
+        Err(problem) => Ok(BackupCatalogue {
+            fault: Some(problem.to_string()),
+            ..catalogue
+        }),
+    }
+}
+
+async fn look(
+    attached: &Attached,
+    retention: Option<&BackupRetention>,
+    size: Bytes,
+    now: DateTime<Utc>,
+) -> Result<(BackupCatalogue, Rest), Problem> {
+    let (store, folder) = (attached.store(), attached.folder());
+    let found = base::catalogue(store, folder, LINE, LIMIT).await?;
+    let mut described = BackupCatalogue {
+        backups: count(&found.complete),
+        stored_bytes: found.complete.iter().map(|info| info.stored_bytes).sum(),
+        first_recoverable_time: found.complete.iter().map(|info| info.stop_time).min(),
+        ..BackupCatalogue::default()
+    };
+    let Some(retention) = retention else {
+        return Ok((described, Rest::default()));
+    };
+    let (folders, listed) = outline(store, folder, LINE, LIMIT).await?;
+    let first_of = |folder: &str| WalFile::parse(&format!("{folder}00000000"), size)?.segment();
+    let stored = Stored {
+        segments: folders.iter().filter_map(|folder| first_of(folder)).collect(),
+        histories: histories(&listed),
+    };
+    let backups: Vec<Backup> = found.complete.iter().map(planned).collect();
+    let removal = removal(&backups, &stored, retention, size, now);
+    let Some(anchor) = &removal.anchor else {
+        return Ok((described, Rest::default()));
+    };
+    let is_before = |segment: &Segment| {
+        let segment = WalFile::parse(&segment.to_string(), size).and_then(WalFile::segment);
+        segment.is_some_and(|segment| segment.number < removal.first_segment)
+    };
+    let begins_before = |folder: &&str| first_of(folder).is_some_and(|first| first.number < removal.first_segment);
+    let of_wal: Vec<&str> = folders.iter().map(String::as_str).filter(begins_before).collect();
+    let of_wal = [&of_wal[..], &["partial", "conflicts"]].concat();
+    let wal = wal_before(store, folder, LINE, &of_wal, is_before, LIMIT).await?;
+    let rest = rest(&found, &removal, wal);
+    if !(rest.backups.is_empty() && rest.unfinished.is_empty() && rest.wal.is_empty()) {
+        let removed = found.complete.iter().filter(|info| rest.backups.contains(&info.name));
+        described.removal = Some(BackupRemoval {
+            backups: count(&rest.backups),
+            stored_bytes: removed.map(|info| info.stored_bytes).sum(),
+            wal_segments: rest.wal.len() as u64,
+            oldest_kept: anchor.clone(),
+        });
+    }
+    Ok((described, rest))
+}
+
+fn rest(found: &Catalogue, removal: &Removal, wal: Vec<String>) -> Rest {
+    let of_names = |names: &[String]| {
+        names
+            .iter()
+            .filter_map(|name| name.parse().ok())
+            .collect::<Vec<BackupName>>()
+    };
+    let anchor: Option<BackupName> = removal.anchor.as_ref().and_then(|name| name.parse().ok());
+    // Names begin with the time.
+    let began_before = |name: &&BackupName| anchor.as_ref().is_some_and(|anchor| *name < anchor);
+    Rest {
+        backups: of_names(&removal.backups),
+        unfinished: found.unfinished.iter().filter(began_before).cloned().collect(),
+        wal,
+    }
+}
+
+/// Removes backups before the WAL that they need: at no time is there a complete one without its WAL.
+async fn remove(attached: &Attached, access: &Path, rest: Rest) -> Result<(), Problem> {
+    let remover = attached.remover(access)?;
+    for backup in rest.backups.iter().chain(&rest.unfinished) {
+        base::remove(&remover, attached.folder(), LINE, backup, LIMIT).await?;
+        eprintln!("backup {backup} is removed: the retention does not keep it");
+    }
+    let segments = rest.wal.len();
+    remove_all(&remover, rest.wal, LIMIT).await?;
+    if segments > 0 {
+        eprintln!("{segments} segments of WAL are removed: no kept backup needs them");
+    }
+    Ok(())
+}
+
+fn count<T>(all: &[T]) -> u32 {
+    u32::try_from(all.len()).unwrap_or(u32::MAX)
+}
+
+/// What planning needs of a backup.
+pub(crate) fn planned(info: &BackupInfo) -> Backup {
+    Backup {
+        name: info.name.to_string(),
+        timeline: Timeline(info.timeline),
+        start: Lsn(info.start_lsn),
+        stop: Lsn(info.stop_lsn),
+        stop_time: info.stop_time,
+    }
+}
+
+/// What planning needs of history files, by timeline. One that is not understood counts as missing.
+pub(crate) fn histories(listed: &BTreeMap<u32, String>) -> BTreeMap<Timeline, History> {
+    let parsed = listed.iter().filter_map(|(timeline, text)| match forks(text) {
+        Ok(history) => Some((Timeline(*timeline), history)),
+        Err(reason) => {
+            tracing::warn!("the history file of timeline {timeline} in the store is passed over: {reason}");
+            None
+        }
+    });
+    parsed.collect()
+}

@@ -1,0 +1,83 @@
+//! Which backups, and which WAL, a store need not keep any longer.
+//!
+//! Only a beginning is ever removed: everything older than one backup, the anchor, and the WAL before all kept backups. Whatever is kept
+//! can be recovered to any time after it, as before.
+//!
+//! The anchor lies in the history of the newest timeline, so a database that goes on from there never has fewer backups of its own than
+//! the policy asks for, however many an abandoned timeline has. All later backups begin behind the anchor: a backup that is being taken
+//! misses no WAL.
+
+use std::cmp::Reverse;
+
+use api::spec::BackupRetention;
+use chrono::{DateTime, TimeDelta, Utc};
+
+use crate::recovery::{Backup, Stored, of_newest_timeline};
+use crate::units::Bytes;
+
+/// What need not be kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// Names of backups, the oldest first.
+    pub backups: Vec<String>,
+    /// The name of the anchor: of unfinished backups, those that began before it need not be kept either. `None` if everything is kept.
+    pub anchor: Option<String>,
+    /// Segments with a lower number need not be kept, on whatever timeline. 0 if all are kept.
+    pub first_segment: u64,
+}
+
+/// What `policy` does not keep of `backups`, which are all complete ones. Of the WAL, `stored` needs to have the history files, and one
+/// segment of each timeline that has any.
+///
+/// Nothing is removed while there are too few backups to keep, or none is as old as the window.
+pub fn removal(
+    backups: &[Backup],
+    stored: &Stored,
+    policy: &BackupRetention,
+    segment_size: Bytes,
+    now: DateTime<Utc>,
+) -> Removal {
+    let Some(anchor) = anchor(backups, stored, policy, now) else {
+        return Removal::default();
+    };
+    let (mut removed, kept): (Vec<&Backup>, Vec<&Backup>) =
+        backups.iter().partition(|backup| backup.stop_time < anchor.stop_time);
+    removed.sort_by_key(|backup| backup.stop_time);
+    let first = kept.iter().map(|backup| backup.start.0).min();
+    Removal {
+        backups: removed.into_iter().map(|backup| backup.name.clone()).collect(),
+        anchor: Some(anchor.name.clone()),
+        first_segment: first.unwrap_or(0) / segment_size.0.max(1),
+    }
+}
+
+/// The newest backup with which the policy is fulfilled.
+fn anchor<'a>(
+    backups: &'a [Backup],
+    stored: &Stored,
+    policy: &BackupRetention,
+    now: DateTime<Utc>,
+) -> Option<&'a Backup> {
+    let mut own = of_newest_timeline(backups, stored);
+    own.sort_by_key(|backup| Reverse(backup.stop_time));
+    let least = usize::try_from(policy.min_backups.unwrap_or(1)).ok()?.max(1);
+    let by_number = *own.get(least - 1)?;
+    match policy.window_days {
+        // To recover to the window's begin, a backup is needed that had ended by then.
+        Some(days) => {
+            let begin = now.checked_sub_signed(TimeDelta::days(days.into()))?;
+            let mut old = own.into_iter().filter(|backup| backup.stop_time <= begin);
+            let by_age = old.next()?;
+            Some(if by_age.stop_time < by_number.stop_time {
+                by_age
+            } else {
+                by_number
+            })
+        }
+        None if policy.min_backups.is_some() => Some(by_number),
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
