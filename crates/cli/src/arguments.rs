@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::cluster::Place;
+use crate::drill::Drill;
 use crate::kubectl::LogFlags;
 use crate::what_if::Loss;
 
@@ -160,6 +161,8 @@ pub enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Try the backups: make a database from the newest one and all archived WAL, check it, and remove it.
+    Drill(Drill),
     /// Stop an instance's PostgreSQL cleanly and keep it stopped; its pod and volume stay.
     Fence(Instance),
     /// Start a fenced instance again.

@@ -4,18 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::names::{LABEL_CLUSTER, Names};
+use api::names::{CONTAINER, LABEL_CLUSTER, Names};
 use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, Guarded};
 use chrono::{SubsecRound, Utc};
 use futures::future::try_join_all;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DynamicObject, ListParams};
+use kube::api::{Api, AttachParams, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::ApiResource;
 use kube::{Client, Config};
 use machine::cluster::OwnedObject;
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
 
 use crate::snapshot::{self, Snapshot, kinds};
 
@@ -154,6 +155,38 @@ impl Cluster {
             Err(error) => return Err(self.explain(error)),
         };
         found.ok_or_else(|| anyhow!("{name} has no primary now: see `kubectl cdb why {name}`"))
+    }
+
+    /// Runs a command in the container of PostgreSQL in a pod, and returns what it writes to its standard output.
+    ///
+    /// # Errors
+    /// If it cannot be run, or fails: the error has what it wrote.
+    pub async fn exec(&self, pod: &str, command: &[String]) -> Result<String> {
+        let how = AttachParams::default().container(CONTAINER).stdout(true).stderr(true);
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut process = pods
+            .exec(pod, command, &how)
+            .await
+            .map_err(|error| self.explain(error))?;
+        let lost = || format!("the connection to {pod} was lost");
+        let status = process.take_status().with_context(lost)?;
+        let (mut output, mut errors) = (String::new(), String::new());
+        let (mut stdout, mut stderr) = (
+            process.stdout().with_context(lost)?,
+            process.stderr().with_context(lost)?,
+        );
+        let read = tokio::try_join!(stdout.read_to_string(&mut output), stderr.read_to_string(&mut errors));
+        read.with_context(lost)?;
+        let status = status.await.with_context(lost)?;
+        match status.status.as_deref() {
+            Some("Success") => Ok(output),
+            _ => bail!(
+                "{} {} {}",
+                output.trim(),
+                errors.trim(),
+                status.message.unwrap_or_default()
+            ),
+        }
     }
 
     /// The operator's pods in all namespaces, or, without the right to list these (then `false`), in the database's namespace.

@@ -49,12 +49,21 @@ pub fn psql(place: &Place, namespace: &str, psql: &Psql) -> Vec<String> {
     if psql.terminal {
         command.push("--tty".to_owned());
     }
-    command.extend([psql.pod, "--container", CONTAINER, "--", "env"].map(str::to_owned));
+    command.extend([psql.pod, "--container", CONTAINER, "--"].map(str::to_owned));
+    command.extend(psql_in_pod(psql));
+    command
+}
+
+/// The command for psql, as it runs in the pod.
+pub fn psql_in_pod(psql: &Psql) -> Vec<String> {
     // A backslash keeps the blank after it in the value.
     let search_path = psql.search_path.replace('\\', r"\\").replace(' ', r"\ ");
-    command.push(format!("PGDATABASE={}", psql.database));
-    command.push(format!("PGOPTIONS=-c search_path={search_path}"));
-    command.push("psql".to_owned());
+    let mut command = vec![
+        "env".to_owned(),
+        format!("PGDATABASE={}", psql.database),
+        format!("PGOPTIONS=-c search_path={search_path}"),
+        "psql".to_owned(),
+    ];
     command.extend_from_slice(psql.arguments);
     command
 }

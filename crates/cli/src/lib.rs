@@ -8,6 +8,7 @@ pub mod arguments;
 pub mod backup;
 pub mod change;
 pub mod cluster;
+pub mod drill;
 pub mod file;
 pub mod fleet;
 pub mod history;

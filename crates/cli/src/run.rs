@@ -22,7 +22,7 @@ use crate::text::{Style, instant, plain};
 use crate::upgrade::{Unread, UpgradePage};
 use crate::watch::{Change, Watched};
 use crate::{
-    backup, file, fleet, history, kubectl, plan, record, replay, report, status, upgrade, watch, what_if, why,
+    backup, drill, file, fleet, history, kubectl, plan, record, replay, report, status, upgrade, watch, what_if, why,
 };
 
 /// The program's exit code after success.
@@ -124,6 +124,7 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
             backup,
             dry_run,
         } => recover(place, (name, new), to.as_deref(), backup.clone(), *dry_run).await,
+        Command::Drill(drill) => drill::run(place, drill, say).await,
         Command::Fence(of) => wish(place, &of.name, Wish::Fence(&of.instance)).await,
         Command::Unfence(of) => wish(place, &of.name, Wish::Unfence(&of.instance)).await,
         Command::Restart(of) => wish(place, &of.name, Wish::Restart).await,

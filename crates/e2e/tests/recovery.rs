@@ -1,11 +1,14 @@
 //! End-to-end: a backup into a store that runs on this machine, and another database from it, as it was at some time.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use api::DatabaseBackup;
-use api::status::FailureReason;
+use api::status::{BackupCatalogue, FailureReason};
+use api::{ClusteredDatabase, DatabaseBackup};
+use cli::cluster::Place;
+use cli::drill::Drill;
 use e2e::namespace::summary;
 use e2e::store::{BUCKET, Store, close_segment};
 use e2e::wait::{Seen, until};
@@ -23,12 +26,81 @@ const ROWS: &str = "SELECT string_agg(v::text, ',' ORDER BY v) FROM t";
 /// The spec of a database that is made from the backups of the one of this UID.
 fn recovered(store: &Store, uid: &str, replicas: u32, target: &Value) -> Value {
     let from = json!({"cluster": format!("db-{}", &uid[..8]), "store": store.spec()});
-    let recovery = match target {
-        Value::Null => json!({"from": from}),
-        target => json!({"from": from, "target": target}),
-    };
+    let recovery = json!({"from": from, "target": target});
     let storage = json!({"data": {"size": "1Gi"}});
     json!({"replicas": replicas, "storage": storage, "bootstrap": {"recovery": recovery}, "backup": {"store": store.spec()}})
+}
+
+/// Of two backups, one is kept. First it is told that the other one would go.
+async fn removes_old_backups(namespace: &Namespace) -> Result<()> {
+    let seen = async |what: &str, fits: fn(&BackupCatalogue) -> bool| {
+        until(what, BOUND, || async {
+            let status = namespace.get("db").await?.status.and_then(|status| status.backup);
+            let catalogue = status.and_then(|status| status.catalogue);
+            Ok(match catalogue {
+                Some(catalogue) if fits(&catalogue) => Seen::Yes(catalogue),
+                other => Seen::NotYet(format!("{other:?}")),
+            })
+        })
+        .await
+    };
+    seen("two backups to be counted", |catalogue| catalogue.backups == 2).await?;
+    let retention = |suspend: bool| json!({"backup": {"retention": {"minBackups": 1, "suspend": suspend}}});
+    namespace.change("db", retention(true)).await?;
+    let (planned, _) = seen("a removal to be planned", |catalogue| catalogue.removal.is_some()).await?;
+    ensure!(
+        planned.backups == 2 && planned.removal.as_ref().is_some_and(|removal| removal.backups == 1),
+        "{planned:?}"
+    );
+    namespace.change("db", retention(false)).await?;
+    let removed = |catalogue: &BackupCatalogue| catalogue.backups == 1 && catalogue.removal.is_none();
+    let (left, took) = seen("the older backup to be removed", removed).await?;
+    println!("the older backup is removed: {:.1} s", took.as_secs_f64());
+    ensure!(left.first_recoverable_time > planned.first_recoverable_time, "{left:?}");
+    Ok(())
+}
+
+/// What is kept is recoverable, and the drill leaves nothing.
+async fn drill(namespace: &Namespace) -> Result<()> {
+    let place = Place {
+        namespace: Some(namespace.name.clone()),
+        kubeconfig: std::env::var_os(KUBECONFIG_VARIABLE).map(Into::into),
+        context: None,
+    };
+    let drill = Drill {
+        name: "db".to_owned(),
+        sql: vec![ROWS.to_owned()],
+        limit: BOUND.as_secs() / 60,
+        keep: false,
+    };
+    let said = Mutex::new(String::new());
+    let say = |text: &str| {
+        print!("{text}");
+        said.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+        Ok(0)
+    };
+    cli::drill::run(&place, &drill, say).await?;
+    let said = said.into_inner().unwrap_or_else(PoisonError::into_inner);
+    ensure!(
+        said.contains("pg_amcheck finds all tables and indexes in order"),
+        "{said}"
+    );
+    ensure!(said.contains(&format!("{ROWS}: 3\n")), "{said}");
+    until("the drill's database to be gone", BOUND, || async {
+        let all = namespace
+            .api::<ClusteredDatabase>()
+            .list(&ListParams::default())
+            .await?;
+        let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
+        let is_there = names.iter().any(|name| name.contains("-drill-"));
+        Ok(if is_there {
+            Seen::NotYet(format!("{names:?}"))
+        } else {
+            Seen::Yes(())
+        })
+    })
+    .await?;
+    Ok(())
 }
 
 #[tokio::test]
@@ -92,6 +164,9 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     // It is a database of its own, with an archive of its own: it can be backed up, and be recovered once more.
     namespace.back_up("before", "again").await?;
     namespace.wait_backup("again", BOUND).await?;
+
+    removes_old_backups(&namespace).await?;
+    drill(&namespace).await?;
 
     // A target that no backup leads to is told, and nothing is made.
     let spec = recovered(&store, &uid, 1, &json!({"time": "2020-01-01T00:00:00Z"}));
