@@ -1,4 +1,6 @@
-//! `test-store DIRECTORY ADDRESS:PORT [BUCKET…]`: an S3 server on a directory, for tests. It prints its URL.
+//! `test-store [--tls FILE] DIRECTORY ADDRESS:PORT [BUCKET…]`: an S3 server on a directory, for tests. It prints its URL.
+//!
+//! With `--tls` it serves HTTPS, and writes the certificate of its authority to FILE.
 
 use std::error::Error;
 use std::future::pending;
@@ -9,21 +11,30 @@ use test_store::{Options, TestStore};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    let authority = match arguments.next_if(|argument| argument == "--tls") {
+        Some(_) => Some(arguments.next().ok_or(USAGE)?),
+        None => None,
+    };
     let (Some(directory), Some(address)) = (arguments.next(), arguments.next()) else {
-        return Err("usage: test-store DIRECTORY ADDRESS:PORT [BUCKET…]".into());
+        return Err(USAGE.into());
     };
     let address: SocketAddr = address.parse()?;
     let options = Options {
         directory: PathBuf::from(directory),
         address: address.ip(),
         port: address.port(),
-        tls: false,
+        tls: authority.is_some(),
     };
     let store = TestStore::start(options).await?;
     for bucket in arguments {
         store.make_bucket(&bucket)?;
     }
+    if let (Some(file), Some(certificate)) = (authority, store.authority()) {
+        std::fs::write(file, certificate)?;
+    }
     println!("{}", store.url());
     pending().await
 }
+
+const USAGE: &str = "usage: test-store [--tls FILE] DIRECTORY ADDRESS:PORT [BUCKET…]";

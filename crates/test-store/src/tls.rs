@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::TlsAcceptor;
@@ -11,6 +11,10 @@ use tokio_rustls::TlsAcceptor;
 /// What accepts connections, and PEM of the authority.
 pub(crate) fn acceptor() -> Result<(TlsAcceptor, String), Box<dyn Error + Send + Sync>> {
     let mut params = CertificateParams::new(Vec::new())?;
+    // OpenSSL takes a certificate whose issuer has its own name for one that signed itself.
+    params
+        .distinguished_name
+        .push(DnType::CommonName, "the authority of test-store");
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let key = KeyPair::generate()?;
     let authority = params.self_signed(&key)?.pem();

@@ -56,3 +56,24 @@ fn it_says_where_it_is_and_takes_faults() {
     assert!(ask(address, "POST", "/_faults", "{}").starts_with("HTTP/1.1 400"));
     std::fs::remove_dir_all(&directory).expect("removed");
 }
+
+#[test]
+fn with_tls_it_leaves_the_certificate_of_its_authority() {
+    let directory = std::env::temp_dir().join(format!("test-store-tls-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let authority = directory.join("ca.crt");
+    let started = Command::new(env!("CARGO_BIN_EXE_test-store"))
+        .arg("--tls")
+        .args([&authority, &directory])
+        .arg("127.0.0.1:0")
+        .stdout(Stdio::piped())
+        .spawn();
+    let mut program = Program(started.expect("it starts"));
+    let mut line = String::new();
+    let output = program.0.stdout.take().expect("a pipe");
+    BufReader::new(output).read_line(&mut line).expect("a line");
+    assert!(line.starts_with("https://127.0.0.1:"), "{line}");
+    let certificate = std::fs::read_to_string(&authority).expect("a file");
+    assert!(certificate.starts_with("-----BEGIN CERTIFICATE-----"), "{certificate}");
+    std::fs::remove_dir_all(&directory).expect("removed");
+}
