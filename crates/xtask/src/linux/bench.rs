@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use api::ClusteredDatabase;
-use clap::Args;
+use clap::{Args, Subcommand};
 use e2e::audit::Audit;
 use e2e::install::{NAMESPACE as OPERATOR_NAMESPACE, OPERATOR_ACCOUNT};
 use e2e::{Images, Namespace};
@@ -15,7 +15,8 @@ use kube::{Client, ResourceExt};
 use suites::shell::{cargo_command, repository, step};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
-use super::{demo, image};
+use super::backup::Spread;
+use super::{backup, demo, image};
 
 /// The measurements' namespace.
 const NAMESPACE: &str = "cdb-bench";
@@ -24,7 +25,10 @@ const BOUND: Duration = Duration::from_secs(240);
 
 /// Measures creation time, API writes, memory and decisions per second.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    part: Option<Part>,
     /// How many times a database of three instances is made.
     #[arg(long, default_value_t = 10)]
     runs: usize,
@@ -36,11 +40,21 @@ pub struct Arguments {
     no_decisions: bool,
 }
 
+/// Measurements that need no cluster.
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Measure WAL archive, base backup and restore beside pgBackRest and barman-cloud.
+    Backup(backup::Arguments),
+}
+
 /// Runs the measurements and prints them.
 ///
 /// # Errors
 /// When a database does not come up or go away within its bound.
 pub async fn run(arguments: Arguments) -> Result<()> {
+    if let Some(Part::Backup(arguments)) = arguments.part {
+        return backup::run(arguments).await;
+    }
     let (testbed, _) = Testbed::up(Options::from_env()?).await?;
     let [operator] = image::into_testbed(&testbed, [image::OPERATOR]).await?;
     let client = e2e::connect(Some(testbed.kubeconfig_path()), None).await?;
@@ -85,7 +99,7 @@ async fn creations(testbed: &Testbed, namespace: &Namespace, runs: usize) -> Res
     }
     let mut report = vec![format!(
         "apply -> Ready, 3 instances, {runs} runs: {}",
-        spread(&mut seconds, "s")
+        spread(&seconds, "s")
     )];
     for (actor, counts) in writes {
         let (min, max) = (counts.iter().min().unwrap_or(&0), counts.iter().max().unwrap_or(&0));
@@ -167,14 +181,8 @@ async fn resident(testbed: &Testbed, client: &Client) -> Result<f64> {
 }
 
 /// Minimum, median, and maximum.
-fn spread(values: &mut [f64], unit: &str) -> String {
-    values.sort_by(f64::total_cmp);
-    let at = |n: usize| values.get(n).copied().unwrap_or(f64::NAN);
-    let last = values.len().saturating_sub(1);
-    format!(
-        "min {:.2} {unit}, p50 {:.2} {unit}, max {:.2} {unit}",
-        at(0),
-        at(last / 2),
-        at(last)
-    )
+fn spread(values: &[f64], unit: &str) -> String {
+    Spread::of(values).map_or("-".to_owned(), |Spread { min, median, max }| {
+        format!("min {min:.2} {unit}, p50 {median:.2} {unit}, max {max:.2} {unit}")
+    })
 }

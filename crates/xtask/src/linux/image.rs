@@ -21,6 +21,12 @@ pub const OPERATOR: Image = Image {
     binaries: &["operator", "agent"],
 };
 
+/// The agent alone, for measurements outside of a cluster; there is no image of it.
+pub const AGENT: Image = Image {
+    name: "agent",
+    binaries: &["agent"],
+};
+
 /// What writes while availability is measured; no part of the product.
 pub const WRITER: Image = Image {
     name: "writer",
@@ -105,7 +111,11 @@ fn build_static(images: &[Image]) -> Result<()> {
     step(&what, &mut command)
 }
 
-fn binaries() -> Result<PathBuf> {
+/// The folder of the binaries that [`build`] makes.
+///
+/// # Errors
+/// When cargo cannot say where it is.
+pub fn binaries() -> Result<PathBuf> {
     Ok(target_directory()?.join(target()).join("release"))
 }
 
@@ -134,7 +144,7 @@ pub fn build(images: &[Image]) -> (String, Command) {
 }
 
 /// The last commit that changed what an agent is made of, so that others build no other image; `None` without a git checkout.
-fn commit() -> Option<String> {
+pub fn commit() -> Option<String> {
     let repository = repository().ok()?;
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");

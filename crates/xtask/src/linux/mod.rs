@@ -2,10 +2,12 @@
 
 mod availability;
 mod background;
+mod backup;
 mod bench;
 mod beside;
 mod demo;
 mod image;
+mod packages;
 mod soak;
 mod testbed;
 pub mod whole;
@@ -18,7 +20,7 @@ use clap::Subcommand;
 pub enum Task {
     /// Show the main job: a database is made, used, changed, hurt, recovered and removed.
     Demo(demo::Arguments),
-    /// Measure creation time, API writes, memory and decisions per second.
+    /// Measure creation time, API writes, memory and decisions per second; `bench backup` measures backups.
     Bench(bench::Arguments),
     /// Measure how long writes stop when something happens, and whether anything acknowledged is lost.
     Availability(Box<availability::Arguments>),

@@ -5,14 +5,14 @@ use std::ffi::OsStr;
 use std::process::Command;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use e2e::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, WRITER_IMAGE_VARIABLE};
 use suites::Suite;
-use suites::shell::{cargo_command, repository, step};
+use suites::shell::{cargo_command, repository};
 use testbed::{Options, POSTGRES_IMAGE, Testbed};
 
 use super::background::{Background, nice};
-use super::{beside, image};
+use super::{beside, image, packages};
 use crate::check::{build, check_format, command, run_documents};
 use crate::lanes::{self, Job, Lane};
 use crate::{budgets, summary, times};
@@ -217,52 +217,13 @@ async fn check_dependencies(tally: &mut summary::Tally) -> Result<()> {
 
 /// The agent's tests run real servers of whatever version Debian has, some in network namespaces of their own.
 fn install_packages() -> Result<()> {
-    let have = std::fs::read_dir("/usr/lib/postgresql").is_ok_and(|versions| {
-        versions
-            .flatten()
-            .any(|version| version.path().join("bin/initdb").exists())
-    });
-    let program = |name: &str| {
-        ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
-            .iter()
-            .any(|folder| std::path::Path::new(folder).join(name).exists())
-    };
     let wanted = [
-        (have, "postgresql"),
-        (program("ip"), "iproute2"),
-        (program("zstd"), "zstd"),
+        (packages::postgres_programs().is_some(), "postgresql"),
+        (packages::has_program("ip"), "iproute2"),
+        (packages::has_program("zstd"), "zstd"),
     ];
-    let missing: Vec<&str> = wanted
-        .iter()
-        .filter(|(have, _)| !have)
-        .map(|(_, package)| *package)
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    if !std::path::Path::new("/usr/bin/apt-get").exists() {
-        bail!(
-            "the tests need the programs `ip` and `zstd`, and PostgreSQL's server programs in /usr/lib/postgresql/<version>/bin, and there is no apt-get to install them: install iproute2, zstd, and PostgreSQL 15 or newer"
-        );
-    }
-    step(
-        "updating the package lists",
-        Command::new("apt-get").args(["update", "--quiet"]),
-    )?;
-    let install = ["install", "--yes", "--quiet", "--no-install-recommends"];
-    // Debian would start a cluster of its own on port 5432; the tests make theirs.
-    let directory = std::path::Path::new("/etc/postgresql-common");
-    std::fs::create_dir_all(directory).context("make /etc/postgresql-common")?;
-    let settings = directory.join("createcluster.conf");
-    if !settings.exists() {
-        std::fs::write(&settings, "create_main_cluster = false\nstart_conf = 'manual'\n")
-            .context("write createcluster.conf")?;
-    }
-    step(
-        &format!("installing {}", missing.join(", ")),
-        Command::new("apt-get")
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .args(install)
-            .args(missing),
+    packages::install(
+        &wanted,
+        "the tests need the programs `ip` and `zstd`, and the server programs of PostgreSQL 15 or newer in /usr/lib/postgresql/<version>/bin",
     )
 }

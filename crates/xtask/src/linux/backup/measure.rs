@@ -1,0 +1,387 @@
+//! What is measured in each round.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use tokio::process::Child;
+
+use super::Arguments;
+use super::report::{Figure, Results, percentile};
+use super::rig::{LONG, Rig};
+use super::tools::{FEED, Made, SERVER, Tool, Worker, pgbackrest, shell};
+
+/// Longest time of one call of an `archive_command`.
+const CALL: Duration = Duration::from_secs(180);
+/// Calls before those that are measured: programs and store are in memory then.
+const WARM_UP: u64 = 3;
+/// A tool that archives one file at a time is fed with so much less of the backlog. Its rate is the same.
+const FEWER: u64 = 5;
+/// The first file's number of what the archive is fed with (256 make one of PostgreSQL's 4 GiB "files"): the server's own WAL has lower
+/// ones.
+const FIRST: u64 = 0x1000 << 8;
+/// How the folders of these files begin, in all three layouts.
+const FOLDERS: &str = "0000000100001";
+
+/// All rounds.
+pub(super) struct Bench<'a> {
+    rig: &'a Rig,
+    arguments: &'a Arguments,
+    processes: usize,
+    next: u64,
+    backups: u32,
+    /// What was measured so far.
+    pub(super) results: Results,
+}
+
+impl<'a> Bench<'a> {
+    /// Nothing is measured yet. pgBackRest and barman-cloud use so many processes.
+    pub(super) fn new(rig: &'a Rig, arguments: &'a Arguments, processes: usize) -> Self {
+        Self {
+            rig,
+            arguments,
+            processes,
+            next: FIRST,
+            backups: 0,
+            results: Results::default(),
+        }
+    }
+
+    /// One round, with the tools in this order.
+    pub(super) async fn round(&mut self, order: &[Tool]) -> Result<()> {
+        for &tool in order {
+            println!("==> {}: WAL", tool.name());
+            self.archive(tool)
+                .await
+                .with_context(|| format!("archive by {}", tool.name()))?;
+        }
+        for &tool in order {
+            println!("==> {}: backup and restore", tool.name());
+            self.back_up(tool)
+                .await
+                .with_context(|| format!("back up by {}", tool.name()))?;
+        }
+        for &tool in order {
+            println!("==> {}: a backup under load", tool.name());
+            self.load(tool)
+                .await
+                .with_context(|| format!("load, with {}", tool.name()))?;
+        }
+        Ok(())
+    }
+
+    /// Pushes of single segments, then a backlog.
+    async fn archive(&mut self, tool: Tool) -> Result<()> {
+        self.rig.quiet().await?;
+        let feed = Feed::new(self.rig)?;
+        let warm_up = feed.add(&mut self.next, WARM_UP)?;
+        let worker = match tool {
+            Tool::Ours => Some(Worker::start(self.rig, &feed.wal, FEED).await?),
+            Tool::PgBackRest | Tool::Barman => None,
+        };
+        let command = tool.archive_command(self.rig);
+        for name in warm_up {
+            self.push(&feed, &command, &name).await?;
+        }
+        let pushes = self.pushes(&feed, &command).await?;
+        let of = |percent| percentile(&pushes, percent).context("measure a push");
+        let (p50, p99) = (of(50.0)?, of(99.0)?);
+        self.results.add(Figure::PushP50, tool, p50);
+        self.results.add(Figure::PushP99, tool, p99);
+        match tool {
+            Tool::Ours => self.results.add(Figure::SyncPushP50, tool, p50),
+            Tool::PgBackRest => {
+                let pushes = self.pushes(&feed, &format!("{command} --no-archive-async")).await?;
+                let p50 = percentile(&pushes, 50.0).context("measure a push")?;
+                self.results.add(Figure::SyncPushP50, tool, p50);
+            }
+            Tool::Barman => {}
+        }
+
+        let fewer = if tool.looks_ahead() { 1 } else { FEWER };
+        let backlog = feed.add(&mut self.next, (self.arguments.backlog / fewer).max(1))?;
+        let begun = Instant::now();
+        for name in &backlog {
+            self.push(&feed, &command, name).await?;
+        }
+        let rate = backlog.len() as f64 / begun.elapsed().as_secs_f64();
+        self.results.add(Figure::Backlog, tool, rate);
+        if let Some(worker) = worker {
+            let memory = worker.memory().context("read the worker's memory")?;
+            self.results.add(Figure::WorkerMemory, tool, memory);
+            worker.end().await?;
+        }
+        fs::remove_dir_all(&feed.wal).context("remove what was archived")?;
+        remove_folders(&self.rig.bucket(tool.bucket()), FOLDERS)
+    }
+
+    /// Milliseconds of single pushes.
+    async fn pushes(&mut self, feed: &Feed<'_>, command: &str) -> Result<Vec<f64>> {
+        let mut millis = Vec::new();
+        for _ in 0..self.arguments.segments {
+            for name in feed.add(&mut self.next, 1)? {
+                millis.push(self.push(feed, command, &name).await?.as_secs_f64() * 1_000.0);
+            }
+        }
+        Ok(millis)
+    }
+
+    /// Runs an `archive_command` for one file, as PostgreSQL's archiver does.
+    async fn push(&self, feed: &Feed<'_>, command: &str, name: &str) -> Result<Duration> {
+        let path = feed.wal.join(name).display().to_string();
+        let script = command.replace("%p", &path).replace("%f", name);
+        let shell = shell(self.rig, &script)?;
+        let begun = Instant::now();
+        self.rig.run(shell, CALL).await?;
+        let took = begun.elapsed();
+        feed.mark_archived(name)?;
+        Ok(took)
+    }
+
+    /// A backup of the idle server, and its restore.
+    async fn back_up(&mut self, tool: Tool) -> Result<()> {
+        let worker = self.serve(tool).await?;
+        let bytes: f64 = self
+            .rig
+            .sql("SELECT sum(pg_database_size(oid)) FROM pg_database")
+            .await?
+            .parse()?;
+        let megabytes = bytes / 1e6;
+        let cached = format!("find {} -type f -exec cat {{}} + >/dev/null", self.rig.data().display());
+        self.rig.run(shell(self.rig, &cached)?, LONG).await?;
+        let bucket = self.rig.bucket(tool.bucket());
+        let before = size_of(&bucket)?;
+        let made = self.make(tool).await?;
+        self.results
+            .add(Figure::Backup, tool, megabytes / made.took.as_secs_f64());
+        if tool == Tool::Ours {
+            self.results.add(Figure::BackupMemory, tool, made.memory);
+        }
+        self.results
+            .add(Figure::Stored, tool, (size_of(&bucket)? - before) / 1e6);
+        self.rig.quiet().await?;
+        if let Some(worker) = worker {
+            worker.end().await?;
+        }
+
+        let into = self.rig.directory("restored")?;
+        let restored = tool.restore(self.rig, &into).await?;
+        ensure!(into.join("global/pg_control").is_file(), "nothing was restored");
+        let rate = |took: Duration| megabytes / took.as_secs_f64();
+        self.results.add(Figure::Restore, tool, rate(restored.took));
+        // The others do not tell when they verify and synchronize.
+        self.results.add(Figure::Unpack, tool, rate(restored.unpacked));
+        fs::remove_dir_all(&into).context("remove what was restored")
+    }
+
+    /// Latency of commits without and with a backup.
+    async fn load(&mut self, tool: Tool) -> Result<()> {
+        let worker = self.serve(tool).await?;
+        let mut load = Load::start(self.rig, Some(self.arguments.seconds)).await?;
+        let ended = tokio::time::timeout(LONG, load.child.wait()).await;
+        ensure!(
+            ended.context("await pgbench")??.success(),
+            "pgbench failed{}",
+            self.rig.quote()
+        );
+        let idle: Vec<f64> = load.transactions()?.into_iter().map(|(_, millis)| millis).collect();
+        self.results.add(
+            Figure::IdleP99,
+            tool,
+            percentile(&idle, 99.0).context("no transaction")?,
+        );
+
+        self.rig.sql("CHECKPOINT").await?;
+        let mut load = Load::start(self.rig, None).await?;
+        let begun = now();
+        let made = self.make(tool).await;
+        let ended = now();
+        load.child.kill().await.context("end pgbench")?;
+        made?;
+        let during = load
+            .transactions()?
+            .into_iter()
+            .filter(|(at, _)| (begun..ended).contains(at));
+        let busy: Vec<f64> = during.map(|(_, millis)| millis).collect();
+        self.results.add(
+            Figure::BusyP99,
+            tool,
+            percentile(&busy, 99.0).context("no transaction")?,
+        );
+        self.results.add(Figure::Tps, tool, busy.len() as f64 / (ended - begun));
+        self.rig.quiet().await?;
+        match worker {
+            Some(worker) => worker.end().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Has the server archive its WAL by `tool`, from a quiet state.
+    async fn serve(&self, tool: Tool) -> Result<Option<Worker>> {
+        self.rig.quiet().await?;
+        let worker = match tool {
+            Tool::Ours => Some(Worker::start(self.rig, &self.rig.data().join("pg_wal"), SERVER).await?),
+            Tool::PgBackRest | Tool::Barman => None,
+        };
+        self.rig.archive_by(&tool.archive_command(self.rig)).await?;
+        Ok(worker)
+    }
+
+    async fn make(&mut self, tool: Tool) -> Result<Made> {
+        self.backups += 1;
+        tool.back_up(self.rig, self.backups, self.processes).await
+    }
+}
+
+/// Ends what pgBackRest may have left in the background.
+pub(super) async fn end_background(rig: &Rig) {
+    let stop = shell(rig, &format!("{} stop --force", pgbackrest(rig)));
+    if let Ok(stop) = stop
+        && let Err(error) = rig.run(stop, CALL).await
+    {
+        eprintln!("end pgBackRest: {error:#}");
+    }
+}
+
+/// A second `pg_wal` with PostgreSQL's marks, of real segments under new names. pgBackRest wants it in the data directory.
+struct Feed<'a> {
+    rig: &'a Rig,
+    wal: PathBuf,
+}
+
+impl<'a> Feed<'a> {
+    fn new(rig: &'a Rig) -> Result<Self> {
+        let wal = rig.directory("data/feed")?;
+        rig.directory("data/feed/archive_status")?;
+        Ok(Self { rig, wal })
+    }
+
+    /// Adds so many segments, which are to be archived. Returns their names.
+    fn add(&self, next: &mut u64, count: u64) -> Result<Vec<String>> {
+        let sources = self
+            .rig
+            .segments
+            .iter()
+            .cycle()
+            .skip(*next as usize % self.rig.segments.len());
+        let names: Vec<String> = (*next..*next + count).map(name).collect();
+        *next += count;
+        for (name, source) in names.iter().zip(sources) {
+            fs::hard_link(source, self.wal.join(name)).with_context(|| format!("add {name}"))?;
+            fs::write(self.mark(name, "ready"), "").with_context(|| format!("mark {name}"))?;
+        }
+        Ok(names)
+    }
+
+    fn mark_archived(&self, name: &str) -> Result<()> {
+        let marked = fs::rename(self.mark(name, "ready"), self.mark(name, "done"));
+        marked.with_context(|| format!("mark {name}"))
+    }
+
+    fn mark(&self, name: &str, mark: &str) -> PathBuf {
+        self.wal.join(format!("archive_status/{name}.{mark}"))
+    }
+}
+
+/// The name of a segment of 16 MiB.
+fn name(number: u64) -> String {
+    format!("00000001{:08X}{:08X}", number >> 8, number & 0xFF)
+}
+
+/// pgbench, which notes each transaction.
+struct Load {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Load {
+    /// Starts it, for so many seconds or until it is ended, and waits until it has committed something.
+    async fn start(rig: &Rig, seconds: Option<u64>) -> Result<Self> {
+        let folder = rig.directory("transactions")?;
+        let mut command = rig.pgbench()?;
+        let seconds = seconds.unwrap_or(LONG.as_secs());
+        command.args(["--no-vacuum", "--client=4", "--jobs=2", "--protocol=prepared", "--log"]);
+        command.arg(format!("--time={seconds}"));
+        command.arg(format!("--log-prefix={}", folder.join("log").display()));
+        let child = command.spawn().context("start pgbench")?;
+        let load = Self { child, folder };
+        rig.until("pgbench commits", async || Ok(!load.transactions()?.is_empty()))
+            .await?;
+        Ok(load)
+    }
+
+    /// What it has noted so far.
+    fn transactions(&self) -> Result<Vec<(f64, f64)>> {
+        let mut found = Vec::new();
+        for file in fs::read_dir(&self.folder)? {
+            found.extend(transactions(&fs::read_to_string(file?.path())?));
+        }
+        Ok(found)
+    }
+}
+
+/// When each transaction ended, in seconds since 1970, and its milliseconds, by pgbench's log. The last line may be cut off.
+fn transactions(log: &str) -> impl Iterator<Item = (f64, f64)> {
+    let complete = log.rsplit_once('\n').map_or("", |(complete, _)| complete);
+    complete.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(2).map(|field| field.parse::<f64>().ok());
+        let (micros, _script) = (fields.next()??, fields.next()??);
+        let (seconds, fraction) = (fields.next()??, fields.next()??);
+        Some((seconds + fraction / 1e6, micros / 1_000.0))
+    })
+}
+
+fn now() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |now| now.as_secs_f64())
+}
+
+/// Removes the folders below `directory` whose names begin so.
+fn remove_folders(directory: &Path, start: &str) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            continue;
+        }
+        if entry.file_name().to_string_lossy().starts_with(start) {
+            fs::remove_dir_all(entry.path())?;
+        } else {
+            remove_folders(&entry.path(), start)?;
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of all files below a directory.
+fn size_of(directory: &Path) -> Result<f64> {
+    let mut bytes = 0.0;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        bytes += match entry.file_type()?.is_dir() {
+            true => size_of(&entry.path())?,
+            false => entry.metadata()?.len() as f64,
+        };
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_have_names_as_postgresql_gives_them() {
+        assert_eq!(name(FIRST), "000000010000100000000000");
+        assert_eq!(name(FIRST + 256 + 255), "0000000100001001000000FF");
+        assert!(name(FIRST + 100_000).starts_with(FOLDERS));
+    }
+
+    #[test]
+    fn transactions_are_read_as_far_as_they_are_complete() {
+        let log = "0 199 2241 0 1175850568 995598\n1 1 failed 0 1175850568 1\n0 200 2465 0 1175850569 608\n0 2 99";
+        let found: Vec<_> = transactions(log).collect();
+        assert_eq!(found, [(1_175_850_568.995_598, 2.241), (1_175_850_569.000_608, 2.465)]);
+    }
+}
