@@ -119,7 +119,7 @@ impl Executor {
 
     /// By server-side apply, which takes away what the spec asks for no longer. By merge patch if somebody has edited ports or
     /// selector, because that replaces lists: server-side apply knows ports by their number, so that one that was edited would
-    /// stay beside ours (and be refused for its name).
+    /// stay beside ours (and be refused for its name). Whatever else differs is applied next.
     async fn put_service(&self, write: Write<'_>) -> Result<Value, Failure> {
         let before = self.caches.services.get(write.key, &write.desired.name).flatten();
         let before = before.and_then(|service| service.spec.clone()).unwrap_or_default();
@@ -132,8 +132,8 @@ impl Executor {
             return self.put::<Service>(write).await;
         };
         let selector = before.selector.unwrap_or_default();
-        let body = without_other_keys(write.body, selector.into_keys());
-        let service: Service = self.requests.merge(&write.key.namespace, exact, body).await?;
+        let change = ports_and_selector(&write.body["spec"], selector.into_keys());
+        let service: Service = self.requests.merge(&write.key.namespace, exact, change).await?;
         let live = serde_json::to_value(&service).unwrap_or_default();
         self.caches.services.put(service);
         Ok(live)
@@ -304,17 +304,19 @@ fn is_edited(live: &ServiceSpec, wanted: &Value) -> bool {
     ports.any(|port| !numbers.contains(&port.port.into())) || keys.any(|key| wanted["selector"][key].is_null())
 }
 
-/// A merge patch that also takes away the keys of the selector that are not wanted.
-fn without_other_keys(mut body: Value, live: impl Iterator<Item = String>) -> Value {
-    if body["spec"]["selector"].is_null() {
-        body["spec"]["selector"] = json!({});
+/// A merge patch of ports and selector, which also takes away the keys of the selector that are not wanted. It has nothing else: what
+/// is written by a merge patch, a later server-side apply does not take away.
+fn ports_and_selector(wanted: &Value, live: impl Iterator<Item = String>) -> Value {
+    let (ports, mut selector) = (&wanted["ports"], wanted["selector"].clone());
+    if selector.is_null() {
+        selector = json!({});
     }
     for key in live {
-        if body["spec"]["selector"][&key].is_null() {
-            body["spec"]["selector"][&key] = Value::Null;
+        if selector[&key].is_null() {
+            selector[&key] = Value::Null;
         }
     }
-    body
+    json!({"spec": {"ports": ports, "selector": selector}})
 }
 
 /// What of an object that is made once is still ours.
@@ -338,9 +340,15 @@ mod tests {
     #[test]
     fn a_selector_that_somebody_added_is_taken_away() {
         let live = || ["app".to_owned(), "role".to_owned()].into_iter();
-        let body = without_other_keys(json!({"spec": {"selector": {"app": "db"}}}), live());
-        assert_eq!(body["spec"]["selector"], json!({"app": "db", "role": null}));
-        let body = without_other_keys(json!({"spec": {}}), live());
-        assert_eq!(body["spec"]["selector"], json!({"app": null, "role": null}));
+        let wanted = json!({"ports": [{"port": 5432}], "selector": {"app": "db"}, "type": "LoadBalancer"});
+        let change = ports_and_selector(&wanted, live());
+        let expected = json!({"ports": [{"port": 5432}], "selector": {"app": "db", "role": null}});
+        assert_eq!(
+            change,
+            json!({"spec": expected}),
+            "and nothing that could not be taken away later"
+        );
+        let change = ports_and_selector(&json!({"ports": []}), live());
+        assert_eq!(change["spec"]["selector"], json!({"app": null, "role": null}));
     }
 }

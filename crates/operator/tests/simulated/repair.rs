@@ -88,6 +88,37 @@ fn an_edited_service_is_put_right() {
     });
 }
 
+/// What an edit is put right with must not keep what the spec asks for no longer.
+#[test]
+fn a_service_that_was_edited_loses_what_the_spec_asks_for_no_longer() {
+    with_two(async |world| {
+        let balanced = json!({"type": "LoadBalancer", "loadBalancerClass": "example.org/lb", "metadata": {"annotations": {"example.org/team": "a"}}});
+        world.edit(&json!({"services": {"readWrite": balanced}}));
+        let of_spec = |world: &World, field: &str| find(world, "services", "db-rw")["spec"][field].clone();
+        let team =
+            |world: &World| find(world, "services", "db-rw")["metadata"]["annotations"]["example.org/team"].clone();
+        world
+            .until("asked for", |world| {
+                of_spec(world, "loadBalancerClass") == "example.org/lb" && team(world) == "a"
+            })
+            .await;
+        let edit = json!({"spec": {"selector": {"app": "evil"}}});
+        world.user(200, Verb::Merge, "services", "db-rw", edit);
+        world
+            .until("put right", |world| of_spec(world, "selector").is_null())
+            .await;
+        world.edit(&json!({"services": {"readWrite": null}}));
+        world
+            .until("taken away", |world| {
+                of_spec(world, "type") == "ClusterIP"
+                    && of_spec(world, "loadBalancerClass").is_null()
+                    && team(world).is_null()
+            })
+            .await;
+        world.rests(LONG).await;
+    });
+}
+
 #[test]
 fn an_edited_template_is_put_right_and_touches_no_pod() {
     with_two(async |world| {
