@@ -26,12 +26,13 @@ use std::time::{Duration, Instant};
 
 use agent::archive::Target;
 use agent::base::{Order, Told};
-use api::backup::StoredBackup;
-use backup::base::{BackupInfo, backups, unpack};
+use api::backup::{BackupOrigin, BackupRole, BackupSource, StoredBackup};
+use backup::base::{BackupInfo, backups, format_lsn, unpack};
 use backup::layout::ClusterFolder;
 use backup::{Access, Place, S3, Store};
 use cluster::{API_SERVER, Cluster, as_user, become_agent_if_asked, in_a_cluster, user_command};
 use database::{commit_row, commits, replaced, rows, with_a_row};
+use machine::instance::backup::BackupCopy;
 use serde_json::{Value, json};
 use store::{PORT, all_is_archived, archived, is_tried, restored, spec, store};
 use test_store::{Effect, Fault, TestStore};
@@ -56,7 +57,8 @@ fn place() -> Place {
     })
 }
 
-async fn order(cluster: &Cluster, ordinal: u32, uid: &str) -> Order {
+/// An order for the primary's agent.
+async fn order(cluster: &Cluster, ordinal: u32, attempt: u32) -> Order {
     let ask = async |question: &str| cluster.sql(ordinal, question).await.expect("an answer");
     let root = cluster.scratch().join(ordinal.to_string());
     Order {
@@ -68,7 +70,14 @@ async fn order(cluster: &Cluster, ordinal: u32, uid: &str) -> Order {
             pod_uid: format!("pod-{ordinal}-{ordinal}"),
         },
         access: root.join("store"),
-        backup_uid: uid.to_owned(),
+        copy: BackupCopy {
+            uid: UID.to_owned(),
+            attempt,
+            origin: BackupOrigin {
+                member: format!("orders-{ordinal}"),
+                role: BackupRole::Primary,
+            },
+        },
         socket_directory: root.join("run"),
         port: 5432,
         programs: unprivileged::binaries().1,
@@ -194,7 +203,7 @@ fn a_backup_is_made_under_writes_and_restored() {
         is_tried(&cluster).await;
         commit_row(&cluster, first, 2).await.expect("a commit");
 
-        let order = order(&cluster, first, UID).await;
+        let order = order(&cluster, first, 1).await;
         let worker = Worker::start(&cluster, &order).await;
         let ((told, succeeded), (count, _)) = tokio::join!(worker.end(), commits(&cluster, first, 100, 3));
         assert!(succeeded, "{told:?}");
@@ -236,18 +245,18 @@ fn a_backup_that_is_cut_off_is_none_and_the_next_succeeds() {
         let store = store(&cluster).await;
         let first = with_a_row(&cluster).await;
         is_tried(&cluster).await;
-        let order = order(&cluster, first, UID).await;
+        let order = order(&cluster, first, 1).await;
 
         let stall = Fault {
-            path: "/backups/".to_owned(),
+            path: "/pgdata-".to_owned(),
             ..Fault::new(Effect::Stall).method("PUT")
         };
         store.inject(stall);
         let in_the_middle = async |cluster: &Cluster, order: &Order| {
-            let before = store.count_requests("PUT", "/backups/");
+            let before = store.count_requests("PUT", "/pgdata-");
             let mut worker = Worker::start(cluster, order).await;
             assert!(matches!(worker.next().await, Some(Told::Copying { .. })));
-            let sends = async |_: &Cluster| (store.count_requests("PUT", "/backups/") > before).then_some(());
+            let sends = async |_: &Cluster| (store.count_requests("PUT", "/pgdata-") > before).then_some(());
             cluster.until("it sends", 30, sends).await;
             worker
         };
@@ -265,10 +274,39 @@ fn a_backup_that_is_cut_off_is_none_and_the_next_succeeds() {
         store.heal();
         assert_eq!(known(&cluster).await.1, []);
 
-        tokio::time::sleep(Duration::from_secs(1)).await;
         let (told, succeeded) = Worker::start(&cluster, &order).await.end().await;
         assert!(succeeded, "{told:?}");
         assert_eq!(known(&cluster).await.1.len(), 1);
+    });
+}
+
+/// A process that nobody hears any more may come to its end when another attempt has begun.
+#[test]
+fn of_two_attempts_at_once_only_the_later_one_becomes_a_backup() {
+    let name = "of_two_attempts_at_once_only_the_later_one_becomes_a_backup";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let refuse = Fault {
+            path: "/1/wal/".to_owned(),
+            ..Fault::refuse(503, "ServiceUnavailable").method("PUT")
+        };
+        store.inject(refuse);
+        let mut earlier = Worker::start(&cluster, &order(&cluster, first, 1).await).await;
+        while !matches!(earlier.next().await.expect("no end"), Told::WaitingForWal { .. }) {}
+        let mut later = Worker::start(&cluster, &order(&cluster, first, 2).await).await;
+        assert!(matches!(later.next().await, Some(Told::Copying { .. })));
+        store.heal();
+        let (earlier, later, ()) = tokio::join!(earlier.end(), later.end(), all_is_archived(&cluster, first, 1));
+        let why = "another attempt at this backup has begun".to_owned();
+        assert_eq!(earlier.0.last(), Some(&Told::Failed { message: why }));
+        let Some(Told::Completed(StoredBackup { name, .. })) = later.0.last() else {
+            panic!("{later:?}");
+        };
+        let (_, known) = known(&cluster).await;
+        let [info] = &known[..] else { panic!("{known:?}") };
+        assert_eq!(info.name.to_string(), *name);
     });
 }
 
@@ -286,13 +324,13 @@ fn the_primary_takes_the_backup_that_the_resource_asks_for_and_its_successor_goe
         let first = with_a_row(&cluster).await;
         is_tried(&cluster).await;
         let stall = Fault {
-            path: "/backups/".to_owned(),
+            path: "/pgdata-".to_owned(),
             ..Fault::new(Effect::Stall).method("PUT")
         };
         store.inject(stall);
-        cluster.back_up(Some(UID));
+        cluster.back_up(Some(UID), BackupSource::Primary);
         let copies = async |cluster: &Cluster| {
-            let sends = store.count_requests("PUT", "/backups/") > 0;
+            let sends = store.count_requests("PUT", "/pgdata-") > 0;
             (sends && backup_told(cluster)["state"] == "Copying").then_some(())
         };
         cluster.until("it copies", 60, copies).await;
@@ -309,15 +347,138 @@ fn the_primary_takes_the_backup_that_the_resource_asks_for_and_its_successor_goe
 
         // One that is taken back is ended.
         store.inject(Fault {
-            path: "/backups/".to_owned(),
+            path: "/pgdata-".to_owned(),
             ..Fault::new(Effect::Stall).method("PUT")
         });
-        cluster.back_up(Some("ef56ab78-0000-0000-0000-000000000000"));
+        cluster.back_up(Some("ef56ab78-0000-0000-0000-000000000000"), BackupSource::Primary);
         let copies = async |cluster: &Cluster| cluster.copying().map(|_| ());
         cluster.until("it copies", 60, copies).await;
-        cluster.back_up(None);
+        cluster.back_up(None, BackupSource::Primary);
         let gone = async |cluster: &Cluster| cluster.copying().is_none().then_some(());
         cluster.until("it is ended", 30, gone).await;
+    });
+}
+
+/// Waits until the backup is complete. Returns what the Lease tells.
+async fn completed(cluster: &Cluster) -> Value {
+    let done = async |cluster: &Cluster| Some(backup_told(cluster)).filter(|told| told["state"] == "Completed");
+    cluster.until("the backup is complete", 180, done).await.0
+}
+
+#[test]
+fn a_backup_of_a_standby_is_made_under_writes_and_restored() {
+    let name = "a_backup_of_a_standby_is_made_under_writes_and_restored";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        cluster.back_up(Some(UID), BackupSource::PreferStandby);
+        let begun = Instant::now();
+        let (told, (count, _)) = tokio::join!(completed(&cluster), commits(&cluster, first, 100, 5));
+        println!(
+            "complete after {} ms, beside {count} commits",
+            begun.elapsed().as_millis()
+        );
+        // Far below `archive_timeout`: the primary closes the last segment, and the standby waits for the Lease to tell it.
+        assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+        let source = &told["source"];
+        assert_eq!((&told["attempt"], &source["role"]), (&json!(1), &json!("Standby")));
+        assert_ne!(source["member"], format!("orders-{first}"));
+        assert_eq!(&told["backup"]["source"], source);
+
+        let (opened, known) = known(&cluster).await;
+        let [info] = &known[..] else { panic!("{known:?}") };
+        assert_eq!(json!(info.source), *source);
+        let folder = folder_of_backups(&store).join(info.name.to_string());
+        let label = fs::read_to_string(folder.join("backup_label")).expect("a label");
+        assert!(label.contains("BACKUP FROM: standby"), "{label}");
+        let begins = format!("START WAL LOCATION: {} ", format_lsn(info.start_lsn));
+        assert!(
+            label.contains(&begins) && info.stop_lsn >= info.start_lsn,
+            "{label}{info:?}"
+        );
+        is_verified(&cluster, &opened, info).await;
+
+        let close = "SELECT pg_walfile_name(pg_switch_wal())";
+        let last = cluster.sql(first, close).await.expect("a segment");
+        let object = archived(&store).join(&last[..16]).join(format!("{last}.zst"));
+        let there = async |_: &Cluster| object.exists().then_some(());
+        cluster.until("the last row is archived", 60, there).await;
+        let base = unpacked_by_hand(&cluster, &folder).await;
+        let restored = restored(&cluster, &base, &archived(&store), 1).await;
+        assert!(restored.starts_with("1,100,"), "{restored}");
+        assert_eq!(restored, rows(&cluster, first).await);
+    });
+}
+
+/// Begins a backup of a standby whose store stalls. Returns the standby.
+async fn stalled_in_the_middle(cluster: &Cluster, store: &TestStore) -> u32 {
+    store.inject(Fault {
+        path: "/pgdata-".to_owned(),
+        ..Fault::new(Effect::Stall).method("PUT")
+    });
+    cluster.back_up(Some(UID), BackupSource::PreferStandby);
+    let copies = async |cluster: &Cluster| {
+        let told = backup_told(cluster);
+        let member = told["source"]["member"]
+            .as_str()?
+            .strip_prefix("orders-")?
+            .parse()
+            .ok()?;
+        let sends = store.count_requests("PUT", "/pgdata-") > 0;
+        (sends && told["source"]["role"] == "Standby").then_some(member)
+    };
+    cluster.until("a standby is copied", 60, copies).await.0
+}
+
+#[test]
+fn a_standby_that_dies_while_it_is_copied_is_replaced_by_the_other() {
+    let name = "a_standby_that_dies_while_it_is_copied_is_replaced_by_the_other";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let lost = stalled_in_the_middle(&cluster, &store).await;
+        cluster.kill_agent(lost);
+        let again = async |cluster: &Cluster| Some(backup_told(cluster)).filter(|told| told["attempt"] == 2);
+        let (told, took) = cluster.until("another attempt begins", 60, again).await;
+        assert!(took > Duration::from_secs(20), "{took:?}");
+        let why = format!("attempt 2: orders-{lost}: it has not reported for 30 s");
+        assert_eq!((&told["message"], &told["state"]), (&json!(why), &json!("Copying")));
+        assert_eq!(known(&cluster).await.1, [], "nothing came of the first");
+        store.heal();
+        let told = completed(&cluster).await;
+        let other = json!({"member": format!("orders-{}", 3 - first - lost), "role": "Standby"});
+        assert_eq!((&told["attempt"], &told["source"]), (&json!(2), &other));
+        assert_eq!(known(&cluster).await.1.len(), 1);
+    });
+}
+
+#[test]
+fn a_standby_that_is_promoted_while_it_is_copied_begins_the_next_attempt() {
+    let name = "a_standby_that_is_promoted_while_it_is_copied_begins_the_next_attempt";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let promoted = stalled_in_the_middle(&cluster, &store).await;
+        cluster.wish_for(promoted);
+        assert_eq!(replaced(&cluster, first, 2, 60).await.0, promoted);
+        let again = async |cluster: &Cluster| Some(backup_told(cluster)).filter(|told| told["attempt"] == 2);
+        let (told, _) = cluster.until("another attempt begins", 60, again).await;
+        assert_ne!(
+            told["source"]["member"],
+            format!("orders-{promoted}"),
+            "a standby follows"
+        );
+        store.heal();
+        let told = completed(&cluster).await;
+        let backup = &told["backup"];
+        assert_eq!(
+            (&told["attempt"], &backup["timeline"], &backup["source"]["role"]),
+            (&json!(2), &json!(2), &json!("Standby"))
+        );
+        assert_eq!(known(&cluster).await.1.len(), 1);
     });
 }
 
@@ -336,7 +497,7 @@ fn what_the_retention_does_not_keep_is_told_and_then_removed() {
         let mut names = Vec::new();
         for number in 2..4_u32 {
             let uid = format!("{number:08x}-0000-0000-0000-000000000000");
-            cluster.back_up(Some(&uid));
+            cluster.back_up(Some(&uid), BackupSource::Primary);
             let done = async |cluster: &Cluster| {
                 let told = backup_told(cluster);
                 let is_done = told["uid"] == *uid && told["state"] == "Completed";

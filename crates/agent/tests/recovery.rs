@@ -45,17 +45,18 @@ const ENVIRONMENT: &str = "CDB_TEST_SCRATCH";
 struct Program(PathBuf);
 
 impl Program {
-    fn new() -> Self {
+    /// That of the test `name`: two tests of one process must not share it.
+    fn new(name: &str) -> Self {
         if std::env::var_os(ENVIRONMENT).is_some() {
-            return Self(Self::path(std::os::unix::process::parent_id()));
+            return Self(Self::path(std::os::unix::process::parent_id(), name));
         }
-        let path = Self::path(std::process::id());
+        let path = Self::path(std::process::id(), name);
         place(Path::new(env!("CARGO_BIN_EXE_agent")), &path);
         Self(path)
     }
 
-    fn path(outer: u32) -> PathBuf {
-        PathBuf::from(format!("/tmp/cdb-recovery-agent-{outer}"))
+    fn path(outer: u32, name: &str) -> PathBuf {
+        PathBuf::from(format!("/tmp/cdb-recovery-agent-{outer}-{name}"))
     }
 }
 
@@ -156,7 +157,7 @@ impl Source {
         self.system_id = instance.control().await.system_id;
         self.start(&mut instance, &open_primary()).await;
         instance.until("accepts writes", |status| !status.in_recovery).await;
-        self.back_up(&instance).await;
+        self.back_up(&instance, &[]).await;
         commit(&instance, 3).await;
         let after_3 = between().await;
         commit(&instance, 4).await;
@@ -234,7 +235,7 @@ impl Source {
         panic!("{} is not archived", file.display());
     }
 
-    async fn back_up(&self, instance: &Instance) {
+    async fn back_up(&self, instance: &Instance, options: &[&str]) -> BackupInfo {
         let start_time = Utc::now();
         let mut command = instance.tools.command("pg_basebackup");
         command
@@ -253,6 +254,7 @@ impl Source {
             ])
             .arg(&instance.files.socket)
             .arg(format!("--port={}", instance.settings.port))
+            .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         let mut child = self.scene.supervisor.spawn("pg_basebackup", command).expect("started");
@@ -275,10 +277,50 @@ impl Source {
             wal_segment_size: u64::from(instance.control().await.wal_sizes.segment),
             start_time,
             stop_time: Utc::now(),
+            source: None,
         };
         let info: BackupInfo = written.commit(about).await.expect("committed");
         assert_eq!(info.timeline, 1);
         between().await;
+        info
+    }
+
+    /// Makes a standby, a backup of it while rows are committed, and the archive. Returns the backup, and the end of each row.
+    async fn fill_with_a_standby(&mut self) -> (BackupInfo, Vec<(u32, Lsn)>) {
+        let mut primary = self.scene.instance(0);
+        primary.initdb().await.expect("a database");
+        self.system_id = primary.control().await.system_id;
+        self.start(&mut primary, &open_primary()).await;
+        primary.until("accepts writes", |status| !status.in_recovery).await;
+        let mut standby = self.scene.instance(self.next.fetch_add(1, Ordering::Relaxed));
+        primary.sql.ensure_member(&standby.member.id).await.expect("admitted");
+        standby.clone_of(&primary, &self.system_id).await.expect("a clone");
+        let role = standby.standby_of(&primary).await;
+        standby.volume.follow(standby.epoch).expect("no higher promise");
+        self.start(&mut standby, &role).await;
+        standby.until_streaming().await;
+
+        // What is flushed meanwhile moves the end of the copy.
+        let writes = async {
+            let mut ends = commit_rows(&primary, 3..10).await;
+            flush(&primary).await;
+            let flushed = end_of_wal(&primary).await;
+            let replayed = "SELECT pg_last_wal_replay_lsn()::text";
+            while standby.text(replayed).await.parse::<Lsn>().expect("a position") < flushed {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            flush(&standby).await;
+            ends.extend(commit_rows(&primary, 10..20).await);
+            ends
+        };
+        let (info, mut ends) = tokio::join!(self.back_up(&standby, &["--max-rate=10M"]), writes);
+        self.switch(&primary).await;
+        ends.extend(commit_rows(&primary, 20..23).await);
+        self.switch(&primary).await;
+        standby.stop(StopMode::Fast).await;
+        primary.stop(StopMode::Fast).await;
+        self.upload().await;
+        (info, ends)
     }
 
     /// Stores what was archived, and the history of a timeline that has no WAL.
@@ -378,6 +420,27 @@ async fn commit(instance: &Instance, number: u32) -> u64 {
     xid.parse().expect("a number")
 }
 
+/// Commits rows one after the other. Returns where each ends in the WAL.
+async fn commit_rows(instance: &Instance, numbers: std::ops::Range<u32>) -> Vec<(u32, Lsn)> {
+    let mut ends = Vec::new();
+    for number in numbers {
+        commit(instance, number).await;
+        ends.push((number, end_of_wal(instance).await));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    ends
+}
+
+async fn end_of_wal(primary: &Instance) -> Lsn {
+    let end = primary.text("SELECT pg_current_wal_insert_lsn()::text").await;
+    end.parse().expect("a position")
+}
+
+async fn flush(instance: &Instance) {
+    let session = instance.session("postgres").await;
+    session.batch_execute("CHECKPOINT").await.expect("flushed");
+}
+
 async fn rows(instance: &Instance) -> String {
     let all = "SELECT string_agg(number::text, ',' ORDER BY number) FROM entry";
     let session = instance.session(DATABASE).await;
@@ -394,14 +457,57 @@ async fn between() -> DateTime<Utc> {
 
 #[test]
 fn a_backup_is_recovered_to_each_kind_of_target() {
-    let program = Program::new();
-    unprivileged("a_backup_is_recovered_to_each_kind_of_target", |place| async {
+    let name = "a_backup_is_recovered_to_each_kind_of_target";
+    let program = Program::new(name);
+    unprivileged(name, |place| async {
         let mut source = Source::new(Scene::new(place).await, program.0.clone()).await;
         let points = source.fill().await;
         each_target_is_reached(&source, &points).await;
         the_unreachable_is_refused(&source, &points).await;
         damage_is_told(&source, &points).await;
         trouble_with_the_store_is_waited_for(&source).await;
+    });
+}
+
+/// A standby's backup has neither a checkpoint of its own at its begin nor a record at its end.
+#[test]
+fn a_backup_of_a_standby_is_recovered_row_by_row() {
+    let name = "a_backup_of_a_standby_is_recovered_row_by_row";
+    let program = Program::new(name);
+    unprivileged(name, |place| async {
+        let mut source = Source::new(Scene::new(place).await, program.0.clone()).await;
+        let (info, ends) = source.fill_with_a_standby().await;
+        let before = ends.iter().filter(|(_, end)| end.0 < info.stop_lsn).count();
+        assert!(before > 0 && before < ends.len(), "{info:?}, {ends:?}");
+        println!(
+            "{before} of {} rows were committed before the copy ended at {}",
+            ends.len(),
+            Lsn(info.stop_lsn)
+        );
+        let up_to = |last: u32| {
+            (1..=last)
+                .map(|number| number.to_string())
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        let (_, rows) = source.rows(Target::Immediate, false).await;
+        let consistent = (2..23)
+            .find(|last| rows == up_to(*last))
+            .expect("a beginning of the rows");
+        assert!(
+            ends.iter()
+                .all(|(number, end)| end.0 >= info.stop_lsn || *number <= consistent),
+            "{rows}"
+        );
+        let later: Vec<(u32, Lsn)> = ends.into_iter().filter(|(_, end)| end.0 >= info.stop_lsn).collect();
+        let [first, .., last] = later[..] else {
+            panic!("{later:?}")
+        };
+        for (number, end) in [first, later[later.len() / 2], last] {
+            let (recovered, rows) = source.rows(Target::Lsn(end), true).await;
+            assert_eq!((rows, recovered.timeline), (up_to(number), Timeline(2)), "{end}");
+        }
+        assert_eq!(source.rows(Target::Latest, false).await.1, up_to(22));
     });
 }
 

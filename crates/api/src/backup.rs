@@ -1,5 +1,7 @@
 //! The `DatabaseBackup` resource (short name `dbb`): one backup of a ClusteredDatabase, into the store that its `spec.backup` names.
 
+use std::fmt;
+
 use chrono::{DateTime, Utc};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
@@ -27,6 +29,7 @@ use crate::operation::{ClusterReference, LONGEST_NAME, OperationStatus};
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
     printcolumn = r#"{"name":"Progress","type":"string","jsonPath":".status.progress"}"#,
     printcolumn = r#"{"name":"Backup","type":"string","jsonPath":".status.backup.name"}"#,
+    printcolumn = r#"{"name":"Source","type":"string","priority":1,"jsonPath":".status.backup.source.member"}"#,
     printcolumn = r#"{"name":"Message","type":"string","priority":1,"jsonPath":".status.message"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -34,6 +37,27 @@ use crate::operation::{ClusterReference, LONGEST_NAME, OperationStatus};
 pub struct DatabaseBackupSpec {
     /// The ClusteredDatabase in this namespace that is backed up.
     pub cluster_ref: ClusterReference,
+    /// Whose files are copied.
+    #[serde(default)]
+    pub source: BackupSource,
+}
+
+/// Whose files a backup copies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BackupSource {
+    /// Those of a standby that streams and is near the primary. Without such a standby, or after two attempts that did not end well,
+    /// those of the primary.
+    #[default]
+    PreferStandby,
+    /// Those of the primary.
+    Primary,
+}
+
+impl BackupSource {
+    /// Whether it is what a spec that names none asks for.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What is known of a backup.
@@ -73,14 +97,52 @@ pub struct StoredBackup {
     pub data_bytes: u64,
     /// Bytes in the store.
     pub stored_bytes: u64,
+    /// Whose files were copied. Absent in backups of earlier versions, which copied the primary's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<BackupOrigin>,
 }
 
-/// A backup that the primary takes, or has taken last, as its agent tells it.
+/// The instance whose files a backup copies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupOrigin {
+    /// Name of the instance, such as `shop-1`.
+    pub member: String,
+    /// Its role at that time.
+    pub role: BackupRole,
+}
+
+/// The role of an instance whose files a backup copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BackupRole {
+    /// It accepted writes.
+    Primary,
+    /// It streamed from the primary.
+    Standby,
+}
+
+impl fmt::Display for BackupOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = match self.role {
+            BackupRole::Primary => "primary",
+            BackupRole::Standby => "standby",
+        };
+        write!(f, "{} ({role})", self.member)
+    }
+}
+
+/// A backup that is taken, or was taken last, as the primary's agent tells it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupTask {
     /// UID of the DatabaseBackup.
     pub uid: String,
+    /// The number of this attempt, from 1. The primary begins the next one if the source fails, or if it has just become the primary.
+    #[serde(default = "first_attempt")]
+    pub attempt: u32,
+    /// Whose files this attempt copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<BackupOrigin>,
     /// How far it is.
     pub state: BackupState,
     /// Bytes copied so far.
@@ -95,6 +157,10 @@ pub struct BackupTask {
     /// The backup, once it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<StoredBackup>,
+}
+
+fn first_attempt() -> u32 {
+    1
 }
 
 /// How far a backup is.

@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ClusteredDatabaseStatus;
+use crate::backup::BackupSource;
 use crate::names::{DATA_VOLUME, WAL_VOLUME};
 use crate::status::DurabilityMode;
 
@@ -527,6 +528,9 @@ pub struct BackupSchedule {
     /// Take the first one at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub immediate: bool,
+    /// Whose files its backups copy.
+    #[serde(default)]
+    pub source: BackupSource,
 }
 
 /// An object store: one of these.

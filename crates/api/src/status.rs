@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::backup::{BackupTask, StoredBackup};
+use crate::backup::{BackupSource, BackupTask, StoredBackup};
 use crate::durability::WantedDurability;
 use crate::operation::{DiscardQuarantined, Request};
 pub use crate::waiting::{LateObject, WaitActor, WaitReason, WaitingStatus};
@@ -110,7 +110,7 @@ pub struct BackupStatus {
     /// The archive of WAL.
     #[serde(default)]
     pub archive: ArchiveStatus,
-    /// The backup that the primary takes, or has taken last. While files are copied this is brought up to date once a minute.
+    /// The backup that is taken, or was taken last. While files are copied this is brought up to date once a minute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<BackupTask>,
     /// The last backup that was completed.
@@ -397,9 +397,12 @@ pub struct Intent {
     /// Quarantined data that the user has ordered to be removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discard: Option<DiscardQuarantined>,
-    /// UID of the DatabaseBackup that the primary is to take.
+    /// UID of the DatabaseBackup that is to be taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
+    /// Whose files that backup is to copy.
+    #[serde(default, skip_serializing_if = "BackupSource::is_default")]
+    pub backup_source: BackupSource,
     /// All instances stop cleanly (standbys last) and stay stopped: the database is being deleted, or is to hibernate.
     #[serde(default)]
     pub stop: bool,

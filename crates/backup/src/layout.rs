@@ -97,6 +97,8 @@ pub enum BackupFile {
     TablespaceMap,
     /// `parts.json.zst`: what is in which part.
     Parts,
+    /// `begun.json`, written first.
+    Begun,
     /// `backup.json`, written last: without it there is no backup.
     Commit,
     /// `deleted.json`, written before the first delete.
@@ -303,6 +305,7 @@ impl BackupFile {
             "backup_label" => Some(Self::Label),
             "tablespace_map" => Some(Self::TablespaceMap),
             "parts.json.zst" => Some(Self::Parts),
+            "begun.json" => Some(Self::Begun),
             "backup.json" => Some(Self::Commit),
             "deleted.json" => Some(Self::Deleted),
             part => {
@@ -367,6 +370,7 @@ impl fmt::Display for BackupFile {
             Self::Label => f.write_str("backup_label"),
             Self::TablespaceMap => f.write_str("tablespace_map"),
             Self::Parts => f.write_str("parts.json.zst"),
+            Self::Begun => f.write_str("begun.json"),
             Self::Commit => f.write_str("backup.json"),
             Self::Deleted => f.write_str("deleted.json"),
         }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backup::base::{
-    About, BackupInfo, BaseError, Part, Writer, Written, backups, catalogue, missing, outline, remove, unpack, wal,
-    wal_before,
+    About, Attempt, BackupInfo, BaseError, Begun, Origin, Part, Role, Writer, Written, backups, begin, catalogue,
+    is_discarded, missing, outline, remove, unpack, wal, wal_before,
 };
 use backup::layout::{BackupName, ClusterFolder, Segment};
 use backup::{Access, Compare, Fence, Place, Problem, Remover, Store, Volume};
@@ -47,6 +47,10 @@ fn about() -> About {
         wal_segment_size: 16 << 20,
         start_time: Utc.with_ymd_and_hms(2026, 11, 26, 18, 0, 0).single().expect("a time"),
         stop_time: Utc.with_ymd_and_hms(2026, 11, 26, 18, 31, 0).single().expect("a time"),
+        source: Some(Origin {
+            member: "orders-2".to_owned(),
+            role: Role::Standby,
+        }),
     }
 }
 
@@ -416,6 +420,53 @@ async fn a_lost_reply_to_the_commit_makes_one_backup() {
         ..about()
     };
     assert!(matches!(written.commit(other).await, Err(Problem::Conflict(_))));
+}
+
+#[tokio::test]
+async fn of_several_attempts_at_one_backup_the_last_becomes_visible() {
+    let (_server, store) = start().await;
+    let later: BackupName = "20261126T183001Z-F-7f3a".parse().expect("a name");
+    let begin = async |name: &BackupName, uid: &str, number: u32| {
+        let uid = uid.to_owned();
+        begin(&store, &folder(), 1, name, &Attempt { uid, number }, LIMIT).await
+    };
+    let is_marked = async |name: &BackupName| is_discarded(&store, &folder(), 1, name, LIMIT).await;
+    let first = Ok(Begun::First(Vec::new()));
+    assert_eq!(begin(&name(), "0b1e", 1).await, first);
+    assert_eq!(begin(&name(), "0b1e", 1).await, first, "its answer was lost");
+    let written = write(&store, &tar_of(make_tree().path())).await;
+    assert_eq!(begin(&later, "0b1e", 2).await, first);
+    assert_eq!(
+        (is_marked(&name()).await, is_marked(&later).await),
+        (Ok(true), Ok(false))
+    );
+    written.commit(about()).await.expect("it is written all the same");
+    assert_eq!(listed(&store).await, []);
+
+    let latest: BackupName = "20261126T183002Z-F-7f3a".parse().expect("a name");
+    assert_eq!(
+        begin(&latest, "0b1e", 1).await,
+        Ok(Begun::Late(2)),
+        "a process that slept"
+    );
+    assert_eq!(is_marked(&later).await, Ok(false));
+    let other: BackupName = "20261126T183003Z-F-0b1e".parse().expect("a name");
+    assert_eq!(begin(&other, "another", 1).await, first, "of another backup");
+    assert_eq!(is_marked(&later).await, Ok(false));
+
+    let writer = Writer::new(store.clone(), folder(), 1, later, PART_SIZE);
+    let tar = tar_of(make_tree().path());
+    let info = writer
+        .write(&tar[..], |_| ())
+        .await
+        .expect("written")
+        .commit(about())
+        .await;
+    let info = info.expect("committed");
+    let made = Ok(Begun::Made(Box::new(info.clone())));
+    let again: BackupName = "20261126T183004Z-F-7f3a".parse().expect("a name");
+    assert_eq!(begin(&again, "0b1e", 3).await, made);
+    assert_eq!(listed(&store).await, [info]);
 }
 
 /// Objects in stores must be readable for ever: this one was written by the first version.

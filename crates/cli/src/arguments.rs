@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use api::backup::BackupSource;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -136,7 +137,13 @@ pub enum Command {
     /// have been promoted since.
     RecreateLease(Name),
     /// Take a backup now.
-    Backup(Name),
+    Backup {
+        /// The database.
+        name: String,
+        /// Whose files are copied.
+        #[arg(long, value_enum, ignore_case = true, default_value_t)]
+        source: CopyOf,
+    },
     /// The backups of a database, or of all in the namespace.
     Backups {
         /// The database.
@@ -258,4 +265,25 @@ pub enum Format {
     Json,
     /// YAML.
     Yaml,
+}
+
+/// Whose files a backup copies, as `spec.source` of a DatabaseBackup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum CopyOf {
+    /// Those of a standby that streams and is near the primary; without one, those of the primary.
+    #[default]
+    #[value(name = "PreferStandby")]
+    PreferStandby,
+    /// Those of the primary.
+    #[value(name = "Primary")]
+    Primary,
+}
+
+impl From<CopyOf> for BackupSource {
+    fn from(of: CopyOf) -> Self {
+        match of {
+            CopyOf::PreferStandby => Self::PreferStandby,
+            CopyOf::Primary => Self::Primary,
+        }
+    }
 }

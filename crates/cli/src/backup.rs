@@ -1,7 +1,7 @@
 //! Backups: one more, those that there are, and a database that is made from them.
 
 use anyhow::{Context, Result, bail, ensure};
-use api::backup::DatabaseBackupSpec;
+use api::backup::{BackupOrigin, BackupSource, DatabaseBackupSpec};
 use api::operation::{ClusterReference, OperationPhase};
 use api::spec::{BootstrapSpec, InitdbSpec, RecoverySource, RecoverySpec, RecoveryTarget};
 use api::{ClusteredDatabase, DatabaseBackup};
@@ -16,7 +16,7 @@ use crate::text::{Page, instant};
 ///
 /// # Errors
 /// If the database has no store.
-pub fn one_more(db: &ClusteredDatabase, now: DateTime<Utc>) -> Result<DatabaseBackup> {
+pub fn one_more(db: &ClusteredDatabase, source: BackupSource, now: DateTime<Utc>) -> Result<DatabaseBackup> {
     let name = db.name_any();
     ensure!(
         db.spec.backup.is_some(),
@@ -24,6 +24,7 @@ pub fn one_more(db: &ClusteredDatabase, now: DateTime<Utc>) -> Result<DatabaseBa
     );
     let spec = DatabaseBackupSpec {
         cluster_ref: ClusterReference { name: name.clone() },
+        source,
     };
     Ok(DatabaseBackup::new(
         &format!("{name}-{}", now.format("%Y%m%d%H%M%S")),
@@ -53,6 +54,9 @@ pub struct Line {
     /// Its name in the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
+    /// Whose files were copied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<BackupOrigin>,
     /// The earliest time that it can be recovered to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recoverable_from: Option<DateTime<Utc>>,
@@ -85,6 +89,7 @@ fn line(backup: &DatabaseBackup) -> Line {
         cluster: backup.spec.cluster_ref.name.clone(),
         phase: status.operation.phase,
         backup: stored.map(|stored| stored.name.clone()),
+        source: stored.and_then(|stored| stored.source.clone()),
         recoverable_from: stored.map(|stored| stored.stop_time),
         data_bytes: stored.map(|stored| stored.data_bytes),
         stored_bytes: stored.map(|stored| stored.stored_bytes),
@@ -107,6 +112,7 @@ pub fn text(page: &BackupsPage) -> String {
                 line.name.clone(),
                 line.cluster.clone(),
                 line.phase.map_or("-".to_owned(), |phase| format!("{phase:?}")),
+                line.source.as_ref().map_or("-".to_owned(), ToString::to_string),
                 line.recoverable_from.map_or("-".to_owned(), instant),
                 bytes(line.data_bytes),
                 bytes(line.stored_bytes),
@@ -121,6 +127,7 @@ pub fn text(page: &BackupsPage) -> String {
         "NAME",
         "CLUSTER",
         "PHASE",
+        "COPY OF",
         "RECOVERABLE FROM",
         "DATA",
         "STORED",
@@ -238,12 +245,18 @@ mod tests {
 
     #[test]
     fn a_backup_needs_a_store() {
-        let made = one_more(&database(true), now()).unwrap();
+        let made = one_more(&database(true), BackupSource::Primary, now()).unwrap();
         assert_eq!(
-            (made.name_any().as_str(), made.spec.cluster_ref.name.as_str()),
-            ("demo-20270101000000", "demo")
+            (
+                made.name_any().as_str(),
+                made.spec.cluster_ref.name.as_str(),
+                made.spec.source
+            ),
+            ("demo-20270101000000", "demo", BackupSource::Primary)
         );
-        let error = one_more(&database(false), now()).unwrap_err().to_string();
+        let error = one_more(&database(false), BackupSource::default(), now())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("spec.backup.store"), "{error}");
     }
 
@@ -296,7 +309,7 @@ mod tests {
                 json!({"phase": "Completed", "backup": {
                     "name": "20261231T000003Z-F-7f3a", "timeline": 1, "startLsn": "0/2000028", "stopLsn": "0/2000100",
                     "startTime": "2026-12-31T00:00:03Z", "stopTime": "2026-12-31T00:00:09Z", "dataBytes": 3_221_225_472_u64,
-                    "storedBytes": 1_073_741_824,
+                    "storedBytes": 1_073_741_824, "source": {"member": "demo-2", "role": "Standby"},
                 }}),
             ),
             backup("other", "shop", "2026-12-30T00:00:00Z", json!({})),
@@ -317,13 +330,14 @@ mod tests {
                 "a",
                 "demo",
                 "Completed",
+                "demo-2 (standby)",
                 "2026-12-31 00:00:09Z",
                 "3 GiB",
                 "1 GiB",
                 "20261231T000003Z-F-7f3a"
             ]
         );
-        assert_eq!(lines[2], ["b", "demo", "Running", "-", "-", "-", "25% of 4 GiB"]);
+        assert_eq!(lines[2], ["b", "demo", "Running", "-", "-", "-", "-", "25% of 4 GiB"]);
         assert_eq!(lines.len(), 3);
         assert_eq!(text(&page(&all, Some("none"))), "There is no backup.\n");
     }

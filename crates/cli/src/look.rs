@@ -15,7 +15,7 @@ use operator::cache::{Kept, Key, Lister};
 use operator::caches::Caches;
 use operator::config::Config;
 use operator::desired::{self, Wants};
-use operator::execute::{WantedFacts, open_request};
+use operator::execute::{WantedFacts, asked_backup, open_request};
 use operator::memory::Memory;
 use operator::observe::{Stray, observe};
 
@@ -56,8 +56,7 @@ impl Look {
         let wal = operator::observe::wal_volumes(&caches, &key).unwrap_or_default();
         let subject = subject.with_wal(wal);
         memory.wants = Some(Arc::new(Wants::new(&subject)));
-        let backup = db.status.as_ref().and_then(|status| status.intent.backup.clone());
-        let facts = WantedFacts::new(&db, &memory, open_request(&db), backup);
+        let facts = WantedFacts::new(&db, &memory, open_request(&db), asked_backup(&db));
         let mut observed = observe(
             &caches,
             &key,

@@ -26,7 +26,7 @@ pub fn action(action: &Action, name: &str) -> String {
         Action::DeleteStatefulSet(set) => format!("delete StatefulSet {} with its pods", set.name()),
         Action::MakeWalClaim { name, node } => format!("make claim {name} for a WAL volume, for the pod on {node}"),
         Action::AdoptClaim(claim) => format!("take over claim {}", claim.name()),
-        Action::MakeBackup(name) => format!("make DatabaseBackup {name}"),
+        Action::MakeBackup { name, .. } => format!("make DatabaseBackup {name}"),
         Action::DeleteChild(kind, exact) => format!("delete {} {}", kind.kind(), exact.name()),
         Action::UpdateClaim(claim) => format!("change claim {}", claim.name()),
         Action::ResizeClaim { claim, size } => format!("grow claim {} to {size}", claim.name()),

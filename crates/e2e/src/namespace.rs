@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use api::backup::{DatabaseBackupSpec, StoredBackup};
+use api::backup::{BackupSource, DatabaseBackupSpec, StoredBackup};
 use api::operation::{Action, ClusterReference, ClusteredDatabaseOperationSpec, OperationPhase};
 use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, Phase};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -164,7 +164,7 @@ impl Namespace {
         Ok(message)
     }
 
-    /// Asks for a backup of a database.
+    /// Asks for a backup of a database, of a standby if there is one.
     ///
     /// # Errors
     /// When the API server refuses it.
@@ -173,6 +173,7 @@ impl Namespace {
             cluster_ref: ClusterReference {
                 name: database.to_owned(),
             },
+            source: BackupSource::PreferStandby,
         };
         let resource = DatabaseBackup::new(backup, spec);
         let made = self.api().create(&PostParams::default(), &resource).await;

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use api::backup::{BackupRole, StoredBackup};
 use api::status::{BackupCatalogue, FailureReason};
 use api::{ClusteredDatabase, DatabaseBackup};
 use cli::cluster::Place;
@@ -57,6 +58,18 @@ async fn removes_old_backups(namespace: &Namespace) -> Result<()> {
     let (left, took) = seen("the older backup to be removed", removed).await?;
     println!("the older backup is removed: {:.1} s", took.as_secs_f64());
     ensure!(left.first_recoverable_time > planned.first_recoverable_time, "{left:?}");
+    Ok(())
+}
+
+/// Of the two instances the right one was copied.
+fn is_copy_of(backup: &StoredBackup, role: BackupRole, primary: Option<&str>) -> Result<()> {
+    let source = backup.source.as_ref().context("a source")?;
+    println!("a copy of {source}");
+    let is_primary = Some(source.member.as_str()) == primary;
+    ensure!(
+        source.role == role && is_primary == (role == BackupRole::Primary),
+        "{source:?}, and the primary is {primary:?}"
+    );
     Ok(())
 }
 
@@ -129,8 +142,14 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     let status = namespace.get("db").await?.status.and_then(|status| status.backup);
     let last = status.and_then(|status| status.last_backup);
     ensure!(last.as_ref() == Some(&backup), "{last:?}");
+    let primary = namespace
+        .get("db")
+        .await?
+        .status
+        .and_then(|status| status.current_primary);
+    is_copy_of(&backup, BackupRole::Standby, primary.as_deref())?;
 
-    let hourly = json!([{"name": "hourly", "schedule": "0 * * * *", "immediate": true}]);
+    let hourly = json!([{"name": "hourly", "schedule": "0 * * * *", "immediate": true, "source": "Primary"}]);
     namespace.change("db", json!({"backup": {"schedules": hourly}})).await?;
     let (scheduled, took) = until("a schedule to take a backup", BOUND, || async {
         let all = namespace.api::<DatabaseBackup>().list(&ListParams::default()).await?;
@@ -140,7 +159,8 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     })
     .await?;
     println!("a schedule makes {scheduled}: {:.1} s", took.as_secs_f64());
-    namespace.wait_backup(&scheduled, BOUND).await?;
+    let (scheduled, _) = namespace.wait_backup(&scheduled, BOUND).await?;
+    is_copy_of(&scheduled, BackupRole::Primary, primary.as_deref())?;
 
     sql.sql("INSERT INTO t VALUES (2)").await?;
     let before = sql.sql(NOW).await?;

@@ -279,7 +279,7 @@ pub struct ArchiveRecord {
     /// Why nothing is archived at present, in the store's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
-    /// The backup that a holder takes, or that one has taken last.
+    /// The backup that is taken, or was taken last, as the holder at that time knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupTask>,
     /// The backups in the store, as a holder has seen them last.

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use api::backup::BackupTask;
 use serde::{Deserialize, Serialize};
 
 use crate::archive::ArchiveRecord;
@@ -486,6 +487,35 @@ pub struct ReportRequest {
     /// The epoch that it has promised (protocol.md rule 7: one above the primary's has to be taken up).
     #[serde(default)]
     pub promised: Epoch,
+    /// How far the backup is for which it copies its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupTask>,
+}
+
+impl ReportRequest {
+    /// Refuses what no agent says of a backup, and cuts its text: it goes into the Lease, as the report does.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub fn check_backup(&mut self) -> Result<(), String> {
+        let Some(task) = &mut self.backup else {
+            return Ok(());
+        };
+        let stored = task.backup.iter();
+        let texts = stored.flat_map(|stored| {
+            let member = stored.source.as_ref().map(|source| &source.member);
+            [&stored.name, &stored.start_lsn, &stored.stop_lsn]
+                .into_iter()
+                .chain(member)
+        });
+        if texts.chain([&task.uid]).any(|text| text.len() > SHORT) {
+            return Err(format!("backup: a text in it is longer than {SHORT} bytes"));
+        }
+        if let Some(words) = &mut task.message {
+            *words = cut(&words.replace(char::is_control, " "), WORDS);
+        }
+        Ok(())
+    }
 }
 
 /// The primary's answer to a [`ReportRequest`].

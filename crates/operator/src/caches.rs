@@ -385,7 +385,7 @@ impl Caches {
 
     /// The backup of a database that its primary is to take: `None` if that cannot be known now. `asked` is the UID of the one that it
     /// was asked for last.
-    pub fn backup(&self, database: &Key, asked: Option<&str>) -> Option<Option<Candidate<String>>> {
+    pub fn backup(&self, database: &Key, asked: Option<&str>) -> Option<Option<Candidate<machine::backup::Request>>> {
         if !self.backups.is_listed() {
             return None;
         }
@@ -393,7 +393,11 @@ impl Caches {
         let open = keys.iter().filter_map(|key| {
             let found = self.backups.get(key, &key.name)??;
             let is_open = machine::backup::is_open(&found.spec, &found.status.clone().unwrap_or_default());
-            is_open.then(|| candidate(&*found, found.uid()?))?
+            let request = machine::backup::Request {
+                uid: found.uid()?,
+                source: found.spec.source,
+            };
+            is_open.then(|| candidate(&*found, request))?
         });
         Some(machine::backup::next(open, asked))
     }

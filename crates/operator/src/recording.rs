@@ -4,6 +4,7 @@
 //! A change of the machine's input that older text lacks is given a default value there (`#[serde(default)]`); one that
 //! cannot be raises [`VERSION`].
 
+use api::backup::BackupSource;
 use api::operation::Request;
 use api::{ClusteredDatabaseSpec, ClusteredDatabaseStatus};
 use chrono::{DateTime, Utc};
@@ -84,6 +85,8 @@ pub struct OwnedWanted {
     pub request: Option<Request>,
     #[serde(default)]
     pub backup: Option<String>,
+    #[serde(default)]
+    pub backup_source: BackupSource,
 }
 
 impl Entry {
@@ -138,6 +141,7 @@ impl OwnedWanted {
             wal_bytes,
             request,
             backup,
+            backup_source,
         } = *wanted;
         Self {
             name: name.to_owned(),
@@ -159,6 +163,7 @@ impl OwnedWanted {
             wal_bytes,
             request: request.cloned(),
             backup: backup.map(str::to_owned),
+            backup_source,
         }
     }
 
@@ -183,6 +188,7 @@ impl OwnedWanted {
             wal_bytes: self.wal_bytes,
             request: self.request.as_ref(),
             backup: self.backup.as_deref(),
+            backup_source: self.backup_source,
         }
     }
 }

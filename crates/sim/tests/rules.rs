@@ -629,6 +629,7 @@ const INVARIANTS: [Invariant; 39] = [
         "A O",
         &[
             "agent/tests/base.rs::a_backup_that_is_cut_off_is_none_and_the_next_succeeds",
+            "agent/tests/base.rs::of_two_attempts_at_once_only_the_later_one_becomes_a_backup",
             "agent/tests/base.rs::the_primary_takes_the_backup_that_the_resource_asks_for_and_its_successor_goes_on",
             "operator/tests/simulated/backups.rs::backups_of_one_database_are_taken_one_after_the_other_each_once",
         ],

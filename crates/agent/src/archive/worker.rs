@@ -31,6 +31,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The pause between tries to use a store that nothing is to be pushed to yet.
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 
+/// How long a standby's worker waits for the holder to tell that a segment is archived. The holder needs a few seconds for that, and
+/// PostgreSQL asks only three times, and then a minute later.
+const CONFIRMED: Duration = Duration::from_secs(10);
 /// How often the holder's worker looks at the backups though nothing has changed.
 const CATALOGUE: Duration = Duration::from_secs(60 * 60);
 /// The same after it could not.
@@ -121,7 +124,22 @@ impl Worker {
 
     async fn reply(&self, name: &str) -> Reply {
         let mut orders = self.orders.clone();
-        let Some(order) = orders.borrow_and_update().clone() else {
+        let until = tokio::time::Instant::now() + CONFIRMED;
+        loop {
+            let order = orders.borrow_and_update().clone();
+            let follows = matches!(order.as_ref().map(|order| order.charge), Some(Charge::Confirm { .. }));
+            match self.reply_now(name, order, &orders).await {
+                Reply::Later if follows => match tokio::time::timeout_at(until, orders.changed()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) | Err(_) => return Reply::Later,
+                },
+                reply => return reply,
+            }
+        }
+    }
+
+    async fn reply_now(&self, name: &str, order: Option<Order>, orders: &Orders) -> Reply {
+        let Some(order) = order else {
             return Reply::Later;
         };
         let (file, size, room) = match self.look(name) {
@@ -147,7 +165,7 @@ impl Worker {
                 tokio::select! {
                     pushed = self.push((name, file), &order, epoch, size) => pushed,
                     // A push that is under way goes on, and does no harm: only this server's own WAL is written, under its own name.
-                    reply = no_longer_pushes(orders) => reply,
+                    reply = no_longer_pushes(orders.clone()) => reply,
                 }
             }
         }

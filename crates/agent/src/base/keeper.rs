@@ -43,12 +43,14 @@ async fn wait_for_another(
     orders: &mut watch::Receiver<Option<Order>>,
     begun: &Order,
 ) -> Result<(), watch::error::RecvError> {
-    let is_another = |order: &Option<Order>| order.as_ref().is_none_or(|order| order.backup_uid != begun.backup_uid);
+    let is_another = |order: &Option<Order>| order.as_ref().is_none_or(|order| order.copy != begun.copy);
     orders.wait_for(is_another).await.map(|_| ())
 }
 
 /// Makes a backup, until the process has said that it exists, or why there is none.
 async fn make(supervisor: &Supervisor, program: &Path, order: &Order, tell: &impl Fn(BackupTask)) {
+    // The holder waits for this word of a standby.
+    tell(task(order, BackupState::Copying));
     loop {
         match run(supervisor, program, order, tell).await {
             Ok(()) => return,
@@ -105,7 +107,9 @@ impl Drop for End<'_> {
 
 fn task(order: &Order, state: BackupState) -> BackupTask {
     BackupTask {
-        uid: order.backup_uid.clone(),
+        uid: order.copy.uid.clone(),
+        attempt: order.copy.attempt,
+        source: Some(order.copy.origin.clone()),
         state,
         copied_bytes: None,
         total_bytes: None,

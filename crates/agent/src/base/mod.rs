@@ -3,6 +3,7 @@
 //! The agent starts it for one backup, writes an [`Order`] to it, and reads what it says, [`Told`]. As the archive's
 //! worker, it has the lowest priority, and is the first process that the kernel ends when memory is short.
 
+mod closer;
 mod copy;
 mod keeper;
 mod server;
@@ -11,10 +12,12 @@ mod worker;
 use std::path::PathBuf;
 
 use api::backup::StoredBackup;
+use machine::instance::backup::BackupCopy;
 use serde::{Deserialize, Serialize};
 
 use crate::archive::Target;
 
+pub use closer::{Closing, close_segments};
 pub use keeper::keep;
 pub use worker::work;
 
@@ -26,8 +29,8 @@ pub struct Order {
     pub target: Target,
     /// The mounted Secrets with the store's credentials and authority. There is none without such Secrets.
     pub access: PathBuf,
-    /// UID of the object that asks for the backup. There is only one backup with it.
-    pub backup_uid: String,
+    /// Which backup, in which attempt, and who this server is. There is only one backup with its UID.
+    pub copy: BackupCopy,
     /// The directory of PostgreSQL's Unix socket.
     pub socket_directory: PathBuf,
     /// PostgreSQL's port.
@@ -49,12 +52,10 @@ pub enum Told {
         /// About how many there are; 0 if that is not known.
         total: u64,
     },
-    /// All data are stored. The backup needs WAL that is not archived yet.
+    /// All data are copied. The backup needs WAL that is not archived yet.
     WaitingForWal {
         /// The backup's name.
         name: String,
-        /// The position up to which WAL must be archived, as `0/2000100`.
-        up_to: String,
     },
     /// The backup exists.
     Completed(StoredBackup),
@@ -81,11 +82,8 @@ mod tests {
                 r#"{"state":"copying","name":"a","bytes":1,"total":2}"#,
             ),
             (
-                Told::WaitingForWal {
-                    name: "a".to_owned(),
-                    up_to: "0/2000100".to_owned(),
-                },
-                r#"{"state":"waitingForWal","name":"a","upTo":"0/2000100"}"#,
+                Told::WaitingForWal { name: "a".to_owned() },
+                r#"{"state":"waitingForWal","name":"a"}"#,
             ),
         ] {
             assert_eq!(serde_json::to_string(&told).expect("JSON"), json);

@@ -4,12 +4,15 @@ use std::cell::Cell;
 use std::io::{BufRead, Write};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
-use api::backup::StoredBackup;
+use anyhow::{Context, bail, ensure};
+use api::backup::{BackupOrigin, BackupRole, StoredBackup};
 use backup::Problem;
-use backup::base::{About, BackupInfo, PART_SIZE, WalRange, Writer, Written, backups, format_lsn, missing, needed};
+use backup::base::{
+    About, Attempt, BackupInfo, Begun, Catalogue, Origin, PART_SIZE, Role, WalRange, Writer, Written, begin, catalogue,
+    format_lsn, is_discarded, missing, needed,
+};
 use backup::layout::BackupName;
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use machine::units::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
@@ -73,12 +76,22 @@ pub fn work() -> anyhow::Result<()> {
 async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
     let server = server::ask(order).await?;
     let attached = attach(&order.target, &order.access, Bytes(server.wal_segment_size)).await?;
-    let known = backups(attached.store(), attached.folder(), LINE, LIMIT).await?;
-    if let Some(made) = known.into_iter().find(|backup| backup.uid == order.backup_uid) {
-        return Ok(made);
+    let known = catalogue(attached.store(), attached.folder(), LINE, LIMIT).await?;
+    if let Some(made) = known.complete.iter().find(|backup| backup.uid == order.copy.uid) {
+        return Ok(made.clone());
     }
     let start_time = Utc::now();
-    let name = name(start_time, &order.backup_uid)?;
+    let name = unused_name(start_time, &order.copy.uid, &known)?;
+    let attempt = Attempt {
+        uid: order.copy.uid.clone(),
+        number: order.copy.attempt,
+    };
+    let begun = begin(attached.store(), attached.folder(), LINE, &name, &attempt, LIMIT).await;
+    let known = match begun.context("begin the backup")? {
+        Begun::First(known) => known,
+        Begun::Made(made) => return Ok(*made),
+        Begun::Late(number) => bail!("attempt {number} at this backup has begun"),
+    };
     let told = name.to_string();
     let copying = |bytes| Told::Copying {
         name: told.clone(),
@@ -91,23 +104,52 @@ async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
         attached.store().clone(),
         attached.folder().clone(),
         LINE,
-        name,
+        name.clone(),
         PART_SIZE,
     );
+    let (copied, waits) = (Cell::new(0), Cell::new(false));
+    let waiting = Told::WaitingForWal { name: told.clone() };
     let written = copy(order, writer, |bytes| {
-        if last.get().elapsed() >= PROGRESS {
+        copied.set(bytes);
+        if last.get().elapsed() >= PROGRESS && !waits.get() {
             last.set(Instant::now());
             tell(&copying(bytes));
         }
     });
-    let written = written.await?;
-    let stop_time = Utc::now();
-    tell(&Told::WaitingForWal {
-        name: told.clone(),
-        up_to: format_lsn(written.stop_lsn()),
+    let follow = server.follow(|begins| {
+        waits.set(begins);
+        tell(&if begins { waiting.clone() } else { copying(copied.get()) });
     });
+    let written = tokio::select! {
+        written = written => written?,
+        never = follow => match never {},
+    };
+    let stop_time = Utc::now();
+    check_ranges(written.wal_ranges(), &known)?;
+    tell(&waiting);
     wait_for_wal(&attached, written.wal_ranges(), server.wal_segment_size).await?;
-    commit(&written, order, &server, [start_time, stop_time]).await
+    let info = commit(&written, order, &server, [start_time, stop_time]).await?;
+    let discarded = is_discarded(attached.store(), attached.folder(), LINE, &name, LIMIT);
+    ensure!(!discarded.await?, "another attempt at this backup has begun");
+    Ok(info)
+}
+
+/// Checks the WAL that a copy needs. A standby begins where it has begun to replay, which may be long ago.
+fn check_ranges(ranges: &[WalRange], known: &[BackupInfo]) -> anyhow::Result<()> {
+    let [range] = ranges else {
+        // The segment in which a timeline ends is never archived as a whole.
+        bail!("the primary has changed during the copy");
+    };
+    let of_timeline = known.iter().filter(|backup| backup.timeline == range.timeline);
+    let newest = of_timeline.map(|backup| backup.start_lsn).max().unwrap_or_default();
+    // The retention relies on it: it removes WAL from before a complete backup.
+    ensure!(
+        range.start_lsn >= newest,
+        "this standby is behind: its copy begins at {}, and the newest backup at {}",
+        format_lsn(range.start_lsn),
+        format_lsn(newest)
+    );
+    Ok(())
 }
 
 /// The name of a backup that begins now, with the first four digits of the UID.
@@ -116,6 +158,18 @@ fn name(now: DateTime<Utc>, uid: &str) -> anyhow::Result<BackupName> {
     let name = format!("{}-F-{}", now.format("%Y%m%dT%H%M%SZ"), digits.to_ascii_lowercase());
     name.parse()
         .with_context(|| format!("name a backup after the UID {uid:?}"))
+}
+
+/// The same, or the name of the next second that no other attempt has: the one before may have failed at once.
+fn unused_name(now: DateTime<Utc>, uid: &str, known: &Catalogue) -> anyhow::Result<BackupName> {
+    let mut name = name(now, uid)?;
+    for seconds in 1.. {
+        if !known.unfinished.contains(&name) && known.complete.iter().all(|backup| backup.name != name) {
+            break;
+        }
+        name = self::name(now + TimeDelta::seconds(seconds), uid)?;
+    }
+    Ok(name)
 }
 
 async fn wait_for_wal(attached: &Attached, ranges: &[WalRange], segment_size: u64) -> anyhow::Result<()> {
@@ -147,12 +201,19 @@ async fn commit(
     [start_time, stop_time]: [DateTime<Utc>; 2],
 ) -> anyhow::Result<BackupInfo> {
     let about = About {
-        uid: order.backup_uid.clone(),
+        uid: order.copy.uid.clone(),
         system_id: order.target.system_id.clone(),
         server_version: server.version,
         wal_segment_size: server.wal_segment_size,
         start_time,
         stop_time,
+        source: Some(Origin {
+            member: order.copy.origin.member.clone(),
+            role: match order.copy.origin.role {
+                BackupRole::Primary => Role::Primary,
+                BackupRole::Standby => Role::Standby,
+            },
+        }),
     };
     let committed: Result<BackupInfo, Problem> = written.commit(about).await;
     committed.context("write backup.json")
@@ -168,6 +229,13 @@ fn completed(info: &BackupInfo) -> Told {
         stop_time: info.stop_time,
         data_bytes: info.raw_bytes,
         stored_bytes: info.stored_bytes,
+        source: info.source.as_ref().map(|source| BackupOrigin {
+            member: source.member.clone(),
+            role: match source.role {
+                Role::Primary => BackupRole::Primary,
+                Role::Standby => BackupRole::Standby,
+            },
+        }),
     })
 }
 
@@ -190,5 +258,44 @@ mod tests {
         let named = name(now, "C0-ffee00-1").expect("a name");
         assert_eq!(named.to_string(), "20261126T183005Z-F-c0ff");
         assert!(name(now, "c0").is_err());
+        let known = Catalogue {
+            unfinished: [named.clone()].into(),
+            ..Catalogue::default()
+        };
+        let next = unused_name(now, "C0-ffee00-1", &known).expect("a name");
+        assert_eq!(next.to_string(), "20261126T183006Z-F-c0ff");
+        assert_eq!(unused_name(now, "C0-ffee00-1", &Catalogue::default()).ok(), Some(named));
+    }
+
+    #[test]
+    fn a_copy_needs_wal_of_one_timeline_that_no_retention_removes() {
+        let range = |timeline, start_lsn| WalRange {
+            timeline,
+            start_lsn,
+            stop_lsn: 0x300_0000,
+        };
+        let known = |timeline: u32| -> BackupInfo {
+            let known = serde_json::json!({
+                "v": 1, "name": "20261126T183005Z-F-c0ff", "uid": "u", "systemId": "7", "serverVersion": 150_014,
+                "timeline": timeline, "startLsn": "0/2000028", "stopLsn": "0/2000100", "startTime": "2026-11-26T18:30:05Z",
+                "stopTime": "2026-11-26T18:30:06Z", "walSegmentSize": 1 << 24, "rawBytes": 1, "storedBytes": 1, "parts": [],
+            });
+            serde_json::from_value(known).expect("the info of an earlier version")
+        };
+        let refused = |ranges: &[WalRange], known: &[BackupInfo]| {
+            check_ranges(ranges, known).err().map(|error| error.to_string())
+        };
+        assert_eq!(refused(&[range(1, 0x200_0028)], &[known(1)]), None);
+        let behind = refused(&[range(1, 0x200_0027)], &[known(1)]).expect("refused");
+        assert!(
+            behind.contains("begins at 0/2000027, and the newest backup at 0/2000028"),
+            "{behind}"
+        );
+        assert_eq!(
+            refused(&[range(2, 0x200_0027)], &[known(1)]),
+            None,
+            "of an abandoned timeline"
+        );
+        assert!(refused(&[range(1, 1), range(2, 2)], &[]).is_some());
     }
 }

@@ -46,6 +46,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         discard: discard.map(|discard| discard.name),
         archives: spec.backup.is_some(),
         backup: status.intent.backup,
+        backup_source: status.intent.backup_source,
         recovers: spec.recovery().is_some(),
     }
 }

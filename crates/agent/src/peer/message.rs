@@ -32,6 +32,7 @@ pub(super) fn check_report(mut request: ReportRequest, names: &Names) -> Result<
     report.impostors.clear();
     report.cut();
     report.check().map_err(|reason| format!("report.{reason}"))?;
+    request.check_backup()?;
     Ok(request)
 }
 

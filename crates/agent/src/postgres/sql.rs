@@ -166,6 +166,15 @@ impl Sql {
         self.run(async |client| client.batch_execute(WRITE).await).await
     }
 
+    /// Closes the segment of WAL that the server writes, so that it is archived at once.
+    ///
+    /// # Errors
+    /// As [`Sql::run`].
+    pub async fn close_segment(&mut self) -> Result<(), SqlError> {
+        self.run(async |client| client.batch_execute("SELECT pg_switch_wal()").await)
+            .await
+    }
+
     /// Makes a checkpoint, in a session of its own. After `limit` it goes on in the server, but is no longer awaited.
     ///
     /// # Errors

@@ -3,19 +3,21 @@
 use std::path::PathBuf;
 
 use backup::layout::ClusterFolder;
-use machine::instance::archive::{backup_to_take, charge};
+use machine::instance::archive::charge;
+use machine::instance::backup::{BackupCopy, closes_segment, copy_to_make};
 use machine::timing::BootTime;
 use tokio::sync::watch;
 
 use super::{Config, set_if_changed};
 use crate::archive::{Order, Target, place};
-use crate::base;
+use crate::base::{self, Closing};
 use crate::observe::World;
 
 /// Tells the worker what it may do, and which backup is to be made. Without an archive there is no worker.
 pub(super) struct Archive {
     orders: watch::Sender<Option<Order>>,
     backups: watch::Sender<Option<base::Order>>,
+    closing: watch::Sender<Option<Closing>>,
     access: PathBuf,
     socket: PathBuf,
     folder: String,
@@ -29,6 +31,7 @@ impl Archive {
         Ok(Self {
             orders: watch::Sender::default(),
             backups: watch::Sender::default(),
+            closing: watch::Sender::default(),
             access,
             socket: config.socket.clone(),
             folder: folder.to_string(),
@@ -47,6 +50,11 @@ impl Archive {
         self.backups.subscribe()
     }
 
+    /// Which segments are to be closed for a backup.
+    pub(super) fn closing(&self) -> watch::Receiver<Option<Closing>> {
+        self.closing.subscribe()
+    }
+
     pub(super) fn publish(&self, world: &World, now: BootTime) {
         let observed = world.observed();
         let order = Order {
@@ -59,15 +67,17 @@ impl Archive {
             newest_backup: newest_backup(world),
         };
         set_if_changed(&self.orders, Some(order));
-        let backup = backup_to_take(observed, &world.memo, now);
-        set_if_changed(&self.backups, backup.and_then(|uid| self.backup(world, uid)));
+        let copy = copy_to_make(observed, &world.memo, now);
+        set_if_changed(&self.backups, copy.and_then(|copy| self.backup(world, copy)));
+        let closing = closes_segment(observed, &world.memo, now).then(|| closing(world));
+        set_if_changed(&self.closing, closing.flatten());
     }
 
-    fn backup(&self, world: &World, backup_uid: String) -> Option<base::Order> {
+    fn backup(&self, world: &World, copy: BackupCopy) -> Option<base::Order> {
         Some(base::Order {
             target: self.target(world)?,
             access: self.access.clone(),
-            backup_uid,
+            copy,
             socket_directory: self.socket.clone(),
             port: world.spec.as_ref()?.postgres.port,
             programs: world.tools.as_ref()?.directory().to_owned(),
@@ -84,6 +94,13 @@ impl Archive {
             pod_uid: self.pod_uid.clone(),
         })
     }
+}
+
+fn closing(world: &World) -> Option<Closing> {
+    Some(Closing {
+        port: world.spec.as_ref()?.postgres.port,
+        major: world.major(),
+    })
 }
 
 /// Name of the backup that a holder has completed last.

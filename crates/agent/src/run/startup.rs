@@ -161,6 +161,7 @@ fn start_archive(
             let _ = tell.send(Event::Seen(Seen::Backup(Box::new(task))));
         },
     ));
+    workers.spawn(crate::base::close_segments(config.socket.clone(), archive.closing()));
     Ok(Some(archive))
 }
 

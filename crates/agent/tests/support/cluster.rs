@@ -13,6 +13,7 @@ use agent::deadman::DeadMan;
 use agent::kubernetes::Clients;
 use agent::process::processes;
 use agent::run::{Config, run_with};
+use api::backup::BackupSource;
 use api::names::Names;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -436,9 +437,10 @@ impl Cluster {
     }
 
     /// As the operator does where a user asks for the backup of this UID, or for none any more.
-    pub fn back_up(&self, uid: Option<&str>) {
+    pub fn back_up(&self, uid: Option<&str>, source: BackupSource) {
         let mut cluster = self.api.get(CLUSTERS);
         cluster["status"]["intent"]["backup"] = uid.into();
+        cluster["status"]["intent"]["backupSource"] = json!(source);
         self.api.put(CLUSTERS, cluster);
     }
 

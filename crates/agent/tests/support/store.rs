@@ -74,9 +74,10 @@ pub async fn restored(cluster: &Cluster, base: &Path, wal: &Path, timeline: u32)
     as_user("mkdir", &[socket.to_str().expect("a path")])
         .await
         .expect("a directory");
-    as_user("touch", &[base.join("recovery.signal").to_str().expect("a path")])
-        .await
-        .expect("a signal");
+    let signals = ["recovery.signal", "standby.signal"].map(|name| base.join(name));
+    let [recovery, standby] = signals.each_ref().map(|path| path.to_str().expect("a path"));
+    as_user("touch", &[recovery]).await.expect("a signal");
+    as_user("rm", &["-f", standby]).await.expect("none of a standby");
     let wal = wal.display();
     let fetch =
         format!("case %f in *.history) cp {wal}/%f %p;; *) zstd -dqfo %p {wal}/$(printf %%.16s %f)/%f.zst;; esac");

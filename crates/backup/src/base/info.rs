@@ -43,8 +43,30 @@ pub struct BackupInfo {
     pub raw_bytes: u64,
     /// Bytes of all parts in the store.
     pub stored_bytes: u64,
+    /// Whose files these are. Absent in backups of earlier versions, which are copies of the primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Origin>,
     /// The parts, in the server's order. Each is a complete tar of its own.
     pub parts: Vec<Part>,
+}
+
+/// The instance whose files a backup has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    /// Its name.
+    pub member: String,
+    /// Its role at that time.
+    pub role: Role,
+}
+
+/// The role of an instance whose files a backup has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// It accepted writes.
+    Primary,
+    /// It streamed from the primary.
+    Standby,
 }
 
 /// One part of a backup.

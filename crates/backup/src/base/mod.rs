@@ -4,6 +4,7 @@
 //! [`unpack`] writes a data directory, and [`wal`] says which WAL is there. A backup exists when its `backup.json`
 //! does.
 
+mod attempt;
 mod copies;
 mod info;
 mod list;
@@ -19,8 +20,9 @@ use std::time::Duration;
 
 use crate::Problem;
 
+pub use attempt::{Attempt, Begun, begin, is_discarded};
 pub use copies::WalRange;
-pub use info::{BackupInfo, Part, VERSION, format_lsn, parse_lsn};
+pub use info::{BackupInfo, Origin, Part, Role, VERSION, format_lsn, parse_lsn};
 pub use list::{Catalogue, backups, catalogue};
 pub use remove::{remove, remove_all};
 pub use unpack::unpack;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 
+use super::attempt::discard;
 use super::info::object;
 use crate::layout::{BackupFile, BackupName, ClusterFolder};
-use crate::{Compare, Problem, Remover};
+use crate::{Problem, Remover};
 
 /// Deletes that are under way at the same time.
 const AT_ONCE: usize = 8;
@@ -26,9 +26,7 @@ pub async fn remove(
 ) -> Result<(), Problem> {
     let [mark, commit] = [BackupFile::Deleted, BackupFile::Commit].map(|file| object(folder, line, backup, file));
     let store = remover.store();
-    store
-        .create(&mark, Bytes::from_static(b"{}"), Compare::Header(&|_| true), limit)
-        .await?;
+    discard(store, folder, line, backup, limit).await?;
     let own = format!("{}/{backup}", folder.backups_folder(line));
     let files: Vec<String> = store
         .list(&own, limit)

@@ -10,7 +10,7 @@ use super::copies::{Copied, Copies, Kind, WalRange};
 use super::info::object;
 use super::part::PartWriter;
 use super::tar::{Member, Reader};
-use super::{BackupInfo, BaseError, LIMIT, Part, VERSION};
+use super::{BackupInfo, BaseError, LIMIT, Origin, Part, VERSION};
 use crate::layout::{BackupFile, BackupName, ClusterFolder};
 use crate::{Compare, Problem, Store};
 
@@ -62,6 +62,8 @@ pub struct About {
     pub start_time: DateTime<Utc>,
     /// When the server had sent all of it.
     pub stop_time: DateTime<Utc>,
+    /// Whose files these are.
+    pub source: Option<Origin>,
 }
 
 impl Writer {
@@ -233,6 +235,7 @@ impl Written {
             wal_segment_size: about.wal_segment_size,
             raw_bytes: sum(|part| part.raw_bytes),
             stored_bytes: sum(|part| part.stored_bytes),
+            source: about.source,
             parts: self.parts.clone(),
         }
     }

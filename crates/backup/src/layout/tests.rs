@@ -68,6 +68,10 @@ fn examples() -> Vec<(Object, &'static str)> {
             "lines/1/backups/20261124T230501Z-F-7f3a/parts.json.zst",
         ),
         (
+            file(BackupFile::Begun),
+            "lines/1/backups/20261124T230501Z-F-7f3a/begun.json",
+        ),
+        (
             file(BackupFile::Commit),
             "lines/1/backups/20261124T230501Z-F-7f3a/backup.json",
         ),

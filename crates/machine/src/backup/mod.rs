@@ -1,8 +1,10 @@
 //! The backup machine, run by the operator: how far one `DatabaseBackup` is. It does nothing to the cluster. The cluster machine hands
-//! its UID to the agents (`status.intent.backup`); the primary's agent takes the backup and tells of it in the Lease, and the cluster
+//! its UID to the agents (`status.intent.backup`); the primary's agent has the backup taken and tells of it in the Lease, and the cluster
 //! machine copies that into its status (`status.backup.task`), where this machine reads it.
 
-use api::backup::{BackupState, BackupTask, DatabaseBackupSpec, DatabaseBackupStatus, refusal};
+use api::backup::{
+    BackupSource, BackupState, BackupTask, DatabaseBackupSpec, DatabaseBackupStatus, StoredBackup, refusal,
+};
 use api::operation::OperationPhase;
 use chrono::{DateTime, Utc};
 
@@ -32,7 +34,7 @@ pub struct Cluster {
     pub idle: Option<&'static str>,
     /// `spec.backup` is there.
     pub has_store: bool,
-    /// The backup that the primary takes, or has taken last.
+    /// The backup that is taken, or was taken last.
     pub task: Option<BackupTask>,
 }
 
@@ -128,16 +130,19 @@ fn outcome(facts: &Facts<'_>) -> Option<Action> {
     let task = facts.task()?;
     let message = task.message.clone();
     match (task.state, &task.backup) {
-        (BackupState::Completed, Some(backup)) => Some(Action::Enter(
-            OperationPhase::Completed,
-            format!("recoverable to any time from {}", backup.stop_time.format("%FT%TZ")),
-        )),
+        (BackupState::Completed, Some(backup)) => Some(Action::Enter(OperationPhase::Completed, completed(backup))),
         (BackupState::Failed, _) | (BackupState::Completed, None) => Some(Action::Enter(
             OperationPhase::Failed,
             message.unwrap_or_else(|| "the agent has not said why".to_owned()),
         )),
         (BackupState::Copying | BackupState::WaitingForWal, _) => None,
     }
+}
+
+fn completed(backup: &StoredBackup) -> String {
+    let of = backup.source.as_ref().map(|source| format!(", a copy of {source}"));
+    let from = backup.stop_time.format("%FT%TZ");
+    format!("recoverable to any time from {from}{}", of.unwrap_or_default())
 }
 
 fn cluster(facts: &Facts<'_>) -> Option<Action> {
@@ -170,19 +175,21 @@ fn run(facts: &Facts<'_>) -> Option<Action> {
         return Some(wait(format!("the primary of {name} to begin{idle}")));
     };
     if !running {
+        let of = task.source.as_ref().map(|source| format!(" to copy {source}"));
         return Some(Action::Enter(
             OperationPhase::Running,
-            format!("the primary of {name} has begun"),
+            format!("the agents of {name} have begun{}", of.unwrap_or_default()),
         ));
     }
-    let what = match (task.state, &task.message) {
-        (_, Some(message)) => message.clone(),
-        (BackupState::WaitingForWal, None) => "the WAL that belongs to the copy to be in the store".to_owned(),
-        (BackupState::Copying | BackupState::Completed | BackupState::Failed, None) => {
-            "the files to be copied".to_owned()
+    let what = match task.state {
+        BackupState::WaitingForWal => "the WAL that belongs to the copy to be in the store".to_owned(),
+        BackupState::Copying | BackupState::Completed | BackupState::Failed => {
+            let of = task.source.as_ref().map(|source| format!(" of {source}"));
+            format!("the files{} to be copied", of.unwrap_or_default())
         }
     };
-    Some(wait(what))
+    let because = task.message.as_ref().map(|message| format!(" ({message})"));
+    Some(wait(what + &because.unwrap_or_default()))
 }
 
 /// Whether the cluster is to be asked for this backup: not before it is noted as pending, and not after it has ended.
@@ -191,9 +198,18 @@ pub fn is_open(spec: &DatabaseBackupSpec, status: &DatabaseBackupStatus) -> bool
     phase.is_some_and(|phase| !phase.is_final()) && refusal(spec).is_none()
 }
 
-/// Of the open backups of a cluster (by UID) the one that is to be taken: the one that was asked for already, or else the oldest.
-pub fn next(open: impl Iterator<Item = Candidate<String>>, asked: Option<&str>) -> Option<Candidate<String>> {
-    first(open, |uid| asked == Some(uid))
+/// What a backup asks its cluster for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// UID of the DatabaseBackup.
+    pub uid: String,
+    /// Whose files it copies.
+    pub source: BackupSource,
+}
+
+/// Of the open backups of a cluster the one that is to be taken: the one that was asked for already (by UID), or else the oldest.
+pub fn next(open: impl Iterator<Item = Candidate<Request>>, asked: Option<&str>) -> Option<Candidate<Request>> {
+    first(open, |request| asked == Some(&request.uid))
 }
 
 /// How much of a backup is copied, in words.

@@ -1,4 +1,4 @@
-use api::backup::StoredBackup;
+use api::backup::{BackupOrigin, BackupRole, StoredBackup};
 use api::operation::{ClusterReference, OperationStatus};
 use chrono::TimeDelta;
 use proptest::prelude::*;
@@ -14,6 +14,14 @@ fn spec() -> DatabaseBackupSpec {
         cluster_ref: ClusterReference {
             name: "demo".to_owned(),
         },
+        source: BackupSource::default(),
+    }
+}
+
+fn standby() -> BackupOrigin {
+    BackupOrigin {
+        member: "demo-2".to_owned(),
+        role: BackupRole::Standby,
     }
 }
 
@@ -27,12 +35,15 @@ fn stored_backup() -> StoredBackup {
         stop_time: now() - TimeDelta::seconds(30),
         data_bytes: 3 << 30,
         stored_bytes: 1 << 30,
+        source: Some(standby()),
     }
 }
 
 fn task(uid: &str, state: BackupState) -> BackupTask {
     BackupTask {
         uid: uid.to_owned(),
+        attempt: 1,
+        source: Some(standby()),
         state,
         copied_bytes: Some(1 << 30),
         total_bytes: Some(4 << 30),
@@ -102,8 +113,20 @@ fn a_backup_goes_through_its_phases() {
     let begun = after(cluster(Some(task("u1", Copying))), OperationPhase::Pending);
     assert_eq!(begun.operation.phase, Some(OperationPhase::Running));
     assert_eq!(begun.operation.start_time, Some(now()));
-    let copies = after(cluster(Some(task("u1", Copying))), OperationPhase::Running);
+    assert_eq!(
+        begun.operation.message.as_deref(),
+        Some("the agents of demo have begun to copy demo-2 (standby)")
+    );
+    let again = BackupTask {
+        message: Some("attempt 2: demo-1: it is gone".to_owned()),
+        ..task("u1", Copying)
+    };
+    let copies = after(cluster(Some(again)), OperationPhase::Running);
     assert_eq!(copies.progress.as_deref(), Some("25% of 4 GiB"));
+    assert_eq!(
+        copies.operation.message.as_deref(),
+        Some("waiting for the files of demo-2 (standby) to be copied (attempt 2: demo-1: it is gone)")
+    );
     let waits = after(cluster(Some(task("u1", WaitingForWal))), OperationPhase::Running);
     assert!(waits.operation.message.unwrap().contains("WAL"));
     let done = after(cluster(Some(task("u1", Completed))), OperationPhase::Running);
@@ -111,7 +134,7 @@ fn a_backup_goes_through_its_phases() {
     assert_eq!(done.backup, Some(stored_backup()));
     assert_eq!(
         done.operation.message.as_deref(),
-        Some("recoverable to any time from 2026-12-31T23:59:30Z")
+        Some("recoverable to any time from 2026-12-31T23:59:30Z, a copy of demo-2 (standby)")
     );
 }
 
@@ -151,7 +174,10 @@ fn one_that_was_asked_for_goes_before_older_ones() {
     let candidate = |name: &str, minutes| Candidate {
         name: name.to_owned(),
         created: now() + TimeDelta::minutes(minutes),
-        request: name.to_owned(),
+        request: Request {
+            uid: name.to_owned(),
+            source: BackupSource::default(),
+        },
     };
     let open = || [candidate("a", 2), candidate("b", 1)].into_iter();
     assert_eq!(next(open(), None).unwrap().name, "b");

@@ -1,6 +1,7 @@
 //! What can be done. An action names everything that it touches; the executor makes no choice.
 
 use api::WantedDurability;
+use api::backup::BackupSource;
 use api::operation::DiscardQuarantined;
 use api::status::{ChosenImage, GrantedStorage, NotedRequest, RestartPermit, ScheduledRun, SwitchoverMemo};
 use chrono::{DateTime, Utc};
@@ -92,7 +93,12 @@ pub enum Action {
     /// Delete a claim and the data on it.
     DeleteClaim(ObjectVersion),
     /// Make the DatabaseBackup of this name. One that is there by now is the one.
-    MakeBackup(String),
+    MakeBackup {
+        /// Its name.
+        name: String,
+        /// Whose files it copies.
+        source: BackupSource,
+    },
 }
 
 impl Apply {
@@ -124,7 +130,7 @@ impl Action {
             | Action::UpdateClaim(claim)
             | Action::AdoptClaim(claim)
             | Action::DeleteClaim(claim) => Target::Claim(claim.name().to_owned()),
-            Action::MakeBackup(name) => Target::Backup(name.clone()),
+            Action::MakeBackup { name, .. } => Target::Backup(name.clone()),
         })
     }
 
@@ -149,7 +155,7 @@ impl Action {
             Action::UpdateClaim(_) => "UpdateClaim",
             Action::AdoptClaim(_) => "AdoptClaim",
             Action::DeleteClaim(_) => "DeleteClaim",
-            Action::MakeBackup(_) => "MakeBackup",
+            Action::MakeBackup { .. } => "MakeBackup",
         }
     }
 }

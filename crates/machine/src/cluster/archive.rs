@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::ClusteredDatabaseStatus;
+use api::backup::BackupSource;
 use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
 
 use super::facts::Facts;
@@ -56,14 +57,18 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
     })
 }
 
-/// UID of the DatabaseBackup that the primary is to take (`status.intent.backup`). A database that is paused is left as it is.
-pub(super) fn backup_to_take(facts: &Facts<'_>) -> Option<String> {
-    let (spec, wanted) = (&facts.wanted.spec, facts.wanted.backup);
+/// UID of the DatabaseBackup that is to be taken, and whose files it copies (`status.intent`). A database that is paused is left as it
+/// is.
+pub(super) fn backup_to_take(facts: &Facts<'_>) -> (Option<String>, BackupSource) {
+    let (spec, intent) = (&facts.wanted.spec, &facts.status.intent);
     if spec.paused {
-        return facts.status.intent.backup.clone();
+        return (intent.backup.clone(), intent.backup_source);
     }
     let takes_backups = spec.backup.is_some() && !spec.hibernated && !facts.wanted.deleting;
-    wanted.filter(|_| takes_backups).map(str::to_owned)
+    match facts.wanted.backup.filter(|_| takes_backups) {
+        Some(uid) => (Some(uid.to_owned()), facts.wanted.backup_source),
+        None => (None, BackupSource::default()),
+    }
 }
 
 /// The same status without how far the archive is.

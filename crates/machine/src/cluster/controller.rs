@@ -65,7 +65,7 @@ impl Controller for Cluster {
             | Action::ResizeClaim { .. }
             | Action::UpdateClaim(_)
             | Action::AdoptClaim(_)
-            | Action::MakeBackup(_) => false,
+            | Action::MakeBackup { .. } => false,
         }
     }
 }

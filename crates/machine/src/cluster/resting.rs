@@ -37,7 +37,7 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
         | Action::ResizeClaim { .. }
         | Action::UpdateClaim(_)
         | Action::AdoptClaim(_)
-        | Action::MakeBackup(_) => "changing",
+        | Action::MakeBackup { .. } => "changing",
     };
     let what = format!("{doing} {} to succeed: {}", describe(facts, &target), fault.message);
     let (reason, who) = match fault.kind {

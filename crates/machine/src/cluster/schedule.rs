@@ -123,7 +123,10 @@ fn make(facts: &Facts<'_>, schedule: &BackupSchedule, run: &ScheduledRun) -> Opt
     }
     Proposal::act(
         Step::Objects,
-        Action::MakeBackup(name),
+        Action::MakeBackup {
+            name,
+            source: schedule.source,
+        },
         format!("schedule {} had its time", schedule.name),
     )
 }

@@ -85,7 +85,7 @@ pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, dec
         | Action::ResizeClaim { .. }
         | Action::UpdateClaim(_)
         | Action::AdoptClaim(_)
-        | Action::MakeBackup(_)
+        | Action::MakeBackup { .. }
         | Action::DeleteClaim(_) => {}
     }
     if stored == next {
@@ -318,7 +318,7 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
     next.ready = format!("{}/{wanted}", next.ready_replicas);
     let secret = Names::new(facts.wanted.name).app_secret();
     next.binding = next.memo.made.contains_key(&secret).then_some(Binding { name: secret });
-    next.intent.backup = archive::backup_to_take(facts);
+    (next.intent.backup, next.intent.backup_source) = archive::backup_to_take(facts);
     let Some(lease) = facts.lease else { return };
     next.durability = Some(durability::describe(facts));
     next.backup = archive::describe(facts);

@@ -1,6 +1,7 @@
 //! What the user wants, as the operator hands it to a decision.
 
 use api::ClusteredDatabaseSpec;
+use api::backup::BackupSource;
 use api::operation::Request;
 
 use crate::units::Bytes;
@@ -46,6 +47,8 @@ pub struct Wanted<'a> {
     pub request: Option<&'a Request>,
     /// UID of the one open DatabaseBackup.
     pub backup: Option<&'a str>,
+    /// Whose files it is to copy.
+    pub backup_source: BackupSource,
 }
 
 impl Wanted<'_> {

@@ -1,5 +1,7 @@
 //! What this member does for the archive of WAL.
 
+use api::backup::BackupTask;
+
 use super::facts::{Context, Tenure};
 use super::{Memo, Mode, Observed};
 use crate::archive::{ArchiveRecord, Charge};
@@ -34,39 +36,13 @@ pub fn charge(observed: &Observed, memo: &Memo, now: BootTime) -> Charge {
     }
 }
 
-/// UID of the DatabaseBackup that this member is to take now: it is asked for, and no primary has told how it ended.
-///
-/// Only the holder begins one. It goes on while the lease cannot be renewed, as long as PostgreSQL accepts writes: it may have taken
-/// hours, it overwrites nothing, and it is complete only when its WAL is in the archive, which only a holder fills.
-pub fn backup_to_take(observed: &Observed, memo: &Memo, now: BootTime) -> Option<String> {
-    let context = Context::new(observed, now);
-    let wanted = context.cluster()?.backup.as_ref()?;
-    let recorded = context
-        .record()
-        .and_then(|record| record.archive.as_ref()?.backup.as_ref());
-    let has_ended = [observed.backup.as_ref(), recorded]
-        .into_iter()
-        .flatten()
-        .any(|task| task.uid == *wanted && task.state.is_final());
-    let has_begun = observed.backup.as_ref().is_some_and(|task| task.uid == *wanted);
-    let goes_on = match charge(observed, memo, now) {
-        Charge::Push { .. } => true,
-        Charge::Wait => has_begun && context.accepting(),
-        Charge::Confirm { .. } | Charge::End | Charge::Nowhere => false,
-    };
-    (goes_on && !has_ended).then(|| wanted.clone())
-}
-
-/// What stands in the Lease about the archive from the next write on. A holder that has not looked yet leaves what the one before it has
-/// written: that names the timeline for which it is true. So it is with a backup that is not this holder's.
-pub(super) fn recorded(context: &Context, record: &LeaseRecord) -> Option<ArchiveRecord> {
-    let cluster = context.cluster().filter(|cluster| cluster.archives)?;
-    let (observed, accepting) = (context.observed, context.accepting());
-    let own = observed.archive.clone().filter(|_| accepting);
+/// What stands in the Lease about the archive from the next write on, with this about the backup. A holder that has not looked yet leaves
+/// what the one before it has written: that names the timeline for which it is true.
+pub(super) fn recorded(context: &Context, record: &LeaseRecord, backup: Option<BackupTask>) -> Option<ArchiveRecord> {
+    context.cluster().filter(|cluster| cluster.archives)?;
+    let own = context.observed.archive.clone().filter(|_| context.accepting());
     let mut next = own.or_else(|| record.archive.clone())?;
-    let backup = observed.backup.clone();
-    let backup = backup.filter(|task| accepting && Some(&task.uid) == cluster.backup.as_ref());
-    next.backup = backup.or_else(|| record.archive.as_ref()?.backup.clone());
+    next.backup = backup;
     next.catalogue = next.catalogue.or_else(|| record.archive.as_ref()?.catalogue.clone());
     Some(next)
 }

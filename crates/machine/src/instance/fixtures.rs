@@ -52,6 +52,7 @@ pub(super) fn report_request() -> ReportRequest {
         position: None,
         replayed: None,
         promised: Epoch(0),
+        backup: None,
     }
 }
 
@@ -89,6 +90,7 @@ pub(super) fn blank() -> Observed {
             discard: None,
             archives: false,
             backup: None,
+            backup_source: Default::default(),
             recovers: false,
         }),
         lease: LeaseView {
@@ -209,6 +211,7 @@ pub(super) fn primary() -> Observed {
         replayed: Some(position().lsn),
         heard: BootTime(1_000),
         promised: Epoch(0),
+        backup: None,
     };
     observed.peers = BTreeMap::from([("orders-1".to_owned(), peer)]);
     observed.admitted = BTreeSet::from([id(1)]);

@@ -30,6 +30,7 @@ pub fn report(
         position: request.position,
         replayed: request.replayed,
         promised: request.promised,
+        backup: request.backup,
         heard: now,
     };
     observed.peers.insert(request.pod, peer);

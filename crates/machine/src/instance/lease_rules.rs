@@ -13,7 +13,7 @@ use api::status::DurabilityMode;
 use super::facts::{Context, Tenure};
 use super::stopping::may_release;
 use super::{Action, Database, Draft, Mode, OnBackoff, Process, Purpose, Rule, RuleKind, Verdict};
-use super::{archive, loss, members};
+use super::{archive, backup, loss, members};
 use crate::lease_object::LeaseContent;
 use crate::protocol::{
     Epoch, Fork, HolderRecord, LeaseRecord, MemberReport, MemberState, Position, Release, Timeline, UNUSED,
@@ -59,6 +59,7 @@ impl<'a> Write<'a> {
     }
     pub(super) fn action(self, context: &Context, draft: &mut Draft) -> Action {
         let (reports, positions) = members::view(context, draft);
+        let backup = backup::recorded(context, draft.memo, self.record);
         Action::WriteLease {
             content: Box::new(LeaseContent {
                 uid: self.record.uid.clone(),
@@ -74,7 +75,7 @@ impl<'a> Write<'a> {
                 history: history(context, self.record),
                 members: reports,
                 positions,
-                archive: archive::recorded(context, self.record),
+                archive: archive::recorded(context, self.record, backup),
             }),
             purpose: self.purpose,
             timing: context.timing(),

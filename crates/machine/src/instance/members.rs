@@ -87,7 +87,7 @@ pub(super) fn is_known(context: &Context, memo: &Memo, member: &MemberId) -> boo
 
 /// Members that have reported since this run holds the lease. Reports from an earlier tenure are older than the Lease,
 /// which another holder wrote in between.
-fn heard<'a>(context: &Context<'a>, memo: &Memo) -> impl Iterator<Item = (&'a String, &'a Peer)> + use<'a> {
+pub(super) fn heard<'a>(context: &Context<'a>, memo: &Memo) -> impl Iterator<Item = (&'a String, &'a Peer)> + use<'a> {
     let since = memo.holding_since.unwrap_or(context.now);
     let peers = context.observed.peers.iter();
     peers.filter(move |(_, peer)| peer.heard >= since)

@@ -68,6 +68,8 @@ pub struct Memo {
     pub misses_wal: Option<MissingWal>,
     /// Set if this standby should stream and does not.
     pub stalled: Option<Stalled>,
+    /// The attempt at a backup that this holder has begun last.
+    pub backup: Option<Attempt>,
     /// Since when members of the synchronous rule have been away.
     pub away: BTreeMap<MemberId, BootTime>,
 }
@@ -157,6 +159,23 @@ pub struct Stalled {
     pub tries: u32,
     /// What was known of it then, as text.
     pub said: String,
+}
+
+/// An attempt at a backup. The holder chooses its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attempt {
+    /// UID of the DatabaseBackup.
+    pub uid: String,
+    /// Its number, from 1.
+    pub number: u32,
+    /// The pod whose files are copied.
+    pub pod: String,
+    /// When it began.
+    pub since: BootTime,
+    /// Why the attempt before it has ended, if there was one.
+    pub because: Option<String>,
+    /// Why there is no backup, and no other attempt.
+    pub ended: Option<String>,
 }
 
 /// What a decision changes in the memory. Everything else that is remembered follows from what is observed

@@ -7,6 +7,7 @@
 mod action;
 pub mod archive;
 mod asking;
+pub mod backup;
 mod bootstrap;
 mod checkpoint;
 mod copying;
@@ -68,7 +69,7 @@ pub use action::{Action, Purpose, Stop};
 pub use facts::Tenure;
 pub use impostors::{WalSender, impostors, receiving, standbys};
 pub use keys::Proven;
-pub use memo::{Copied, Ended, Memo, MissingWal, Rewound, Stalled, Stopping, Wish};
+pub use memo::{Attempt, Copied, Ended, Memo, MissingWal, Rewound, Stalled, Stopping, Wish};
 pub use observed::*;
 pub use primary::is_route_forged;
 pub use rule::{OnBackoff, Rule, RuleKind};
@@ -201,5 +202,6 @@ fn remember(context: &Context, memo: Memo) -> Memo {
     settings::remember(context, &mut memo);
     durability::remember(context, &mut memo);
     election::remember_tie(context, &mut memo);
+    backup::remember(context, &mut memo);
     memo
 }

@@ -12,7 +12,7 @@ mod lost;
 pub use impostor::{Doubt, Impostor};
 pub use lost::{LeaseVersion, Lost};
 
-use api::backup::BackupTask;
+use api::backup::{BackupSource, BackupTask};
 
 use crate::archive::ArchiveRecord;
 use crate::protocol::{
@@ -85,7 +85,7 @@ pub struct Observed {
     pub full: BTreeSet<Volume>,
     /// How far the archive is complete, by what this member's PostgreSQL has noted, and what keeps it from going on.
     pub archive: Option<ArchiveRecord>,
-    /// The backup that this member takes, or has taken last.
+    /// The backup for which this member copies its files, or has copied them last.
     pub backup: Option<BackupTask>,
     /// The tasks, running and ended.
     pub tasks: Tasks,
@@ -215,8 +215,10 @@ pub struct ClusterView {
     pub discard: Option<String>,
     /// `spec.backup` is there: WAL is archived.
     pub archives: bool,
-    /// `status.intent.backup`: UID of the DatabaseBackup that the primary is to take.
+    /// `status.intent.backup`: UID of the DatabaseBackup that is to be taken.
     pub backup: Option<String>,
+    /// `status.intent.backupSource`: whose files it copies.
+    pub backup_source: BackupSource,
     /// `spec.bootstrap.recovery` is there: the first database comes from a backup.
     pub recovers: bool,
 }
@@ -640,6 +642,8 @@ pub struct Peer {
     pub heard: BootTime,
     /// The epoch that it has promised ([`crate::protocol::ReportRequest::promised`]).
     pub promised: Epoch,
+    /// The backup for which it copies its files.
+    pub backup: Option<BackupTask>,
 }
 
 impl Peer {

@@ -97,7 +97,7 @@ pub fn assert_action(scene: &Scene, action: &Action) {
             assert!(is_observed(scene, exact))
         }
         Action::MakeWalClaim { .. } => assert!(scene.observed.claims != Known::Unknown),
-        Action::MakeBackup(_) => assert!(scene.observed.scheduled != Known::Unknown),
+        Action::MakeBackup { .. } => assert!(scene.observed.scheduled != Known::Unknown),
         Action::ResizeClaim { claim, .. } | Action::UpdateClaim(claim) => assert!(is_observed(scene, claim)),
         Action::AdoptClaim(exact) => {
             assert!(is_observed(scene, exact));

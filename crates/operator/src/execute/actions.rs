@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::DatabaseBackup;
-use api::backup::DatabaseBackupSpec;
+use api::backup::{BackupSource, DatabaseBackupSpec};
 use api::names::{
     ANNOTATION_RESIZING, ANNOTATION_REVISION, FINALIZER, LABEL_CLUSTER_UID, LABEL_ROLE, LEASE_LOSSY, LEASE_RELEASE,
     LEASE_RULE, LEASE_SYSTEM_ID, LEASE_TIMELINE,
@@ -112,7 +112,7 @@ impl Executor {
                 self.caches.claims.put(claim);
                 Ok(Outcome::Done)
             }
-            Action::MakeBackup(name) => self.make_backup(key, name).await,
+            Action::MakeBackup { name, source } => self.make_backup(key, name, *source).await,
             Action::DeleteClaim(exact) => {
                 let claims = &self.caches.claims;
                 self.remove::<PersistentVolumeClaim>(key, claims, exact, PropagationPolicy::Background)
@@ -122,9 +122,10 @@ impl Executor {
     }
 
     /// Makes a DatabaseBackup, which outlives the database.
-    async fn make_backup(&self, key: &Key, name: &str) -> Result<Outcome, Failure> {
+    async fn make_backup(&self, key: &Key, name: &str, source: BackupSource) -> Result<Outcome, Failure> {
         let spec = DatabaseBackupSpec {
             cluster_ref: ClusterReference { name: key.name.clone() },
+            source,
         };
         let made = self
             .requests

@@ -173,10 +173,10 @@ impl Executor {
         }
     }
 
-    /// UID of the backup that the database is to take.
-    fn backup(&self, key: &Key, db: &ClusteredDatabase) -> Option<String> {
-        let asked = db.status.as_ref().and_then(|status| status.intent.backup.clone());
-        match self.caches.backup(key, asked.as_deref()) {
+    /// The backup that the database is to take.
+    fn backup(&self, key: &Key, db: &ClusteredDatabase) -> Option<machine::backup::Request> {
+        let asked = asked_backup(db);
+        match self.caches.backup(key, asked.as_ref().map(|asked| asked.uid.as_str())) {
             Some(next) => next.map(|candidate| candidate.request),
             None => asked,
         }
@@ -425,7 +425,7 @@ pub struct WantedFacts {
     data_bytes: Bytes,
     wal_bytes: Option<Bytes>,
     request: Option<Request>,
-    backup: Option<String>,
+    backup: Option<machine::backup::Request>,
 }
 
 /// The request that the status says is under way: where operations cannot be read it goes on.
@@ -434,10 +434,24 @@ pub fn open_request(db: &ClusteredDatabase) -> Option<Request> {
     noted.outcome.is_none().then(|| noted.request.clone())
 }
 
+/// The backup that the status says is asked for: where backups cannot be read it goes on.
+pub fn asked_backup(db: &ClusteredDatabase) -> Option<machine::backup::Request> {
+    let intent = &db.status.as_ref()?.intent;
+    Some(machine::backup::Request {
+        uid: intent.backup.clone()?,
+        source: intent.backup_source,
+    })
+}
+
 impl WantedFacts {
-    /// The facts of `db`, whose wanted objects `memory` has; `request` is what operations ask it for, and `backup` the UID of the
-    /// backup that it is to take.
-    pub fn new(db: &ClusteredDatabase, memory: &Memory, request: Option<Request>, backup: Option<String>) -> Self {
+    /// The facts of `db`, whose wanted objects `memory` has; `request` is what operations ask it for, and `backup` the backup
+    /// that it is to take.
+    pub fn new(
+        db: &ClusteredDatabase,
+        memory: &Memory,
+        request: Option<Request>,
+        backup: Option<machine::backup::Request>,
+    ) -> Self {
         let violations = api::rules::validate(db);
         let invalid: Vec<_> = violations.iter().map(ToString::to_string).collect();
         let bytes = |size: &str| Bytes(Quantity::parse(size).map_or(0, Quantity::bytes));
@@ -482,7 +496,8 @@ impl WantedFacts {
             data_bytes: self.data_bytes,
             wal_bytes: self.wal_bytes,
             request: self.request.as_ref(),
-            backup: self.backup.as_deref(),
+            backup: self.backup.as_ref().map(|backup| backup.uid.as_str()),
+            backup_source: self.backup.as_ref().map(|backup| backup.source).unwrap_or_default(),
         }
     }
 }

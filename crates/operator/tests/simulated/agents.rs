@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use api::ClusteredDatabase;
-use api::backup::{BackupState, BackupTask, StoredBackup};
+use api::backup::{BackupOrigin, BackupRole, BackupSource, BackupState, BackupTask, StoredBackup};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -351,12 +351,24 @@ impl View {
         self.change_rule();
     }
 
-    /// The primary takes the backup that it is asked for: it begins in one move, and is done in the next. Says whether it has begun.
+    /// The backup that is asked for is taken, of a standby that streams or of the primary: it begins in one move, and is done in the
+    /// next. Says whether it has begun.
     fn back_up(&mut self) -> bool {
         let asked = self.db.status.as_ref().and_then(|status| status.intent.backup.clone());
         let Some(uid) = asked.filter(|_| self.lease.holder.is_some()) else {
             return false;
         };
+        let wants = self.db.status.as_ref().map(|status| status.intent.backup_source);
+        let of = |state| self.lease.members.iter().find(|(_, report)| report.state == state);
+        let of = |state, role| {
+            of(state).map(|(pod, _)| BackupOrigin {
+                member: pod.clone(),
+                role,
+            })
+        };
+        let standby = of(MemberState::Streaming, BackupRole::Standby);
+        let standby = standby.filter(|_| wants == Some(BackupSource::PreferStandby));
+        let source = standby.or_else(|| of(MemberState::Primary, BackupRole::Primary));
         let record = self.lease.archive.get_or_insert_default();
         let known = record.backup.as_ref().filter(|task| task.uid == uid);
         let (state, begins) = match known.map(|task| task.state) {
@@ -374,9 +386,12 @@ impl View {
             stop_time: time,
             data_bytes: 4,
             stored_bytes: 2,
+            source: source.clone(),
         });
         record.backup = Some(BackupTask {
             uid,
+            attempt: 1,
+            source,
             state,
             copied_bytes: Some(1),
             total_bytes: Some(4),

@@ -55,6 +55,9 @@ fn backups_of_one_database_are_taken_one_after_the_other_each_once() {
         let first = status(&world, "first");
         assert_eq!(first["phase"], "Completed");
         assert_eq!(first["progress"], "100% of 4 B");
+        assert_eq!(first["backup"]["source"]["role"], "Standby");
+        let told = first["message"].as_str().unwrap();
+        assert!(told.ends_with("a copy of db-1 (standby)"), "{told}");
         assert!(
             first["backup"]["name"]
                 .as_str()
@@ -72,6 +75,29 @@ fn backups_of_one_database_are_taken_one_after_the_other_each_once() {
         let _operator = Operator::start(&world.server, Config::default());
         world.rests(LONG).await;
         assert_eq!(world.agents.lock().unwrap().backups, 2);
+    });
+}
+
+#[test]
+fn whose_files_are_copied_is_what_the_backup_asks_for() {
+    run(1, async || {
+        let (world, _operator) = three().await;
+        let mut wrong = backup("wrong");
+        wrong["spec"]["source"] = json!("Standby");
+        let answer = world.user(422, Verb::Create, BACKUPS, "", wrong);
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains("Unsupported value: \"Standby\""), "{answer}");
+        let mut of_primary = backup("first");
+        of_primary["spec"]["source"] = json!("Primary");
+        world.user(201, Verb::Create, BACKUPS, "", of_primary);
+        ask(&world, "second");
+        let asked = |world: &World| world.status()["intent"]["backupSource"] == "Primary";
+        world.until("that is handed on", asked).await;
+        world
+            .until("both taken", |world| is(world, "second", "Completed"))
+            .await;
+        let roles = ["first", "second"].map(|name| status(&world, name)["backup"]["source"]["role"].clone());
+        assert_eq!(roles, [json!("Primary"), json!("Standby")]);
     });
 }
 
@@ -146,12 +172,11 @@ fn a_backup_of_a_database_without_a_store_fails_with_words_and_none_is_changed()
         world.until("it fails", |world| is(world, "nightly", "Failed")).await;
         let why = status(&world, "nightly")["message"].as_str().unwrap().to_owned();
         assert!(why.contains("set its spec.backup.store"), "{why}");
-        let change = json!({"spec": {"clusterRef": {"name": "other"}}});
-        let answer = world.user(422, Verb::Merge, BACKUPS, "nightly", change);
-        assert!(
-            answer["message"].as_str().unwrap().contains("make another one"),
-            "{answer}"
-        );
+        for change in [json!({"clusterRef": {"name": "other"}}), json!({"source": "Primary"})] {
+            let answer = world.user(422, Verb::Merge, BACKUPS, "nightly", json!({ "spec": change }));
+            let message = answer["message"].as_str().unwrap();
+            assert!(message.contains("make another one"), "{answer}");
+        }
         world.rests(LONG).await;
         assert_eq!(world.agents.lock().unwrap().backups, 0);
     });
@@ -162,7 +187,7 @@ fn backups_are_taken_on_schedule_and_what_was_missed_is_caught_up_once() {
     run(1, async || {
         let world = World::new(Faults::none(), Duration::from_secs(1));
         let operator = Operator::start(&world.server, Config::default());
-        let schedules = json!([{"name": "hourly", "schedule": "0 * * * *"}]);
+        let schedules = json!([{"name": "hourly", "schedule": "0 * * * *", "source": "Primary"}]);
         world.create(&json!({"replicas": 1, "backup": {"store": {"s3": {"bucket": "wal"}}, "schedules": schedules}}));
         world.ready().await;
         let told = |world: &World| world.status()["backup"]["nextBackupTime"] == "2027-01-01T01:00:00Z";
@@ -171,6 +196,8 @@ fn backups_are_taken_on_schedule_and_what_was_missed_is_caught_up_once() {
         tokio::time::sleep(hour).await;
         let first = |world: &World| is(world, "db-hourly-202701010100", "Completed");
         world.until("the first is taken", first).await;
+        let spec = world.get(BACKUPS, "db-hourly-202701010100").unwrap()["spec"].clone();
+        assert_eq!(spec["source"], "Primary");
         drop(operator);
         tokio::time::sleep(3 * hour).await;
         let _operator = Operator::start(&world.server, Config::default());

@@ -256,6 +256,7 @@ impl<const N: usize> Sight<N> {
             discard: None,
             archives: false,
             backup: None,
+            backup_source: Default::default(),
             recovers: false,
         }
     }
@@ -382,6 +383,7 @@ impl<const N: usize> Sight<N> {
                     replayed: None,
                     heard: NOW,
                     promised: Epoch(u64::from(*promised) - 1),
+                    backup: None,
                 };
                 (pod(other), peer)
             })

@@ -225,6 +225,7 @@ impl Spec {
             discard: None,
             archives: false,
             backup: None,
+            backup_source: Default::default(),
             recovers: false,
         }
     }

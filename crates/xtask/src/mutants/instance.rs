@@ -275,6 +275,8 @@ pub const ANSWERS: &[&str] = &[
     "an-older-lease-counts",
     "an-old-reading-forgets-a-promise",
     "a-backup-is-taken-again",
+    "another-attempts-word",
+    "attempts-without-end",
 ];
 
 /// Rules that carry out the protocol and have no mutant yet. None may be added.

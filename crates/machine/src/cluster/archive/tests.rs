@@ -1,4 +1,4 @@
-use api::backup::{BackupState, BackupTask, StoredBackup};
+use api::backup::{BackupSource, BackupState, BackupTask, StoredBackup};
 use api::spec::BackupSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -139,10 +139,11 @@ fn a_backup_is_asked_for_at_once_unless_the_user_wants_a_rest() {
     let mut scene = archiving();
     let asked = |scene: &Scene| scene.status(&scene.decide()).intent.backup;
     assert_eq!(asked(&scene), None);
-    scene.backup = Some("u1".to_owned());
+    (scene.backup, scene.backup_source) = (Some("u1".to_owned()), BackupSource::Primary);
     let decision = scene.decide();
     let next = scene.status(&decision);
     assert_eq!(next.intent.backup.as_deref(), Some("u1"));
+    assert_eq!(next.intent.backup_source, BackupSource::Primary);
     assert_eq!(
         super::super::due(&scene.stored, &next, &decision),
         StatusWrite::BeforeAction
@@ -168,9 +169,12 @@ fn the_last_backup_stays_in_the_status_while_another_is_taken() {
         stop_time: Scene::ready(3).now,
         data_bytes: 2,
         stored_bytes: 1,
+        source: None,
     };
     let task = |state, backup| BackupTask {
         uid: "u1".to_owned(),
+        attempt: 1,
+        source: None,
         state,
         copied_bytes: Some(1),
         total_bytes: Some(2),

@@ -1,5 +1,6 @@
 //! One input of a decision, to be changed at will.
 
+use api::backup::BackupSource;
 use api::operation::{Action as Asked, RecreateLease, Request, Switchover};
 use api::spec::{
     ClusteredDatabaseSpec, DurabilitySpec, FailoverSpec, PostgresSpec, RetentionPolicy, SchedulingSpec, StorageSpec,
@@ -55,6 +56,8 @@ pub struct Scene {
     pub request: Option<Request>,
     /// See [`Wanted::backup`].
     pub backup: Option<String>,
+    /// See [`Wanted::backup_source`].
+    pub backup_source: BackupSource,
     /// What is observed.
     pub observed: Observed,
     /// The status as it is stored.
@@ -91,6 +94,7 @@ impl Scene {
             wal_bytes: GIBIBYTE,
             request: None,
             backup: None,
+            backup_source: BackupSource::default(),
             observed,
             stored: ClusteredDatabaseStatus::default(),
             now: DateTime::UNIX_EPOCH + TimeDelta::days(20_000),
@@ -345,6 +349,7 @@ impl Scene {
             wal_bytes: self.spec.storage.wal.as_ref().map(|_| self.wal_bytes),
             request: self.request.as_ref(),
             backup: self.backup.as_deref(),
+            backup_source: self.backup_source,
         })
     }
 

@@ -242,6 +242,7 @@ fn cannot_begin(has: u64) -> Observed {
         replayed: None,
         heard: BootTime(70_000),
         promised: Epoch(2),
+        backup: None,
     };
     observed.peers = [("orders-2".to_owned(), peer)].into();
     observed

@@ -90,7 +90,7 @@ pub enum Event {
     Full(BTreeSet<Volume>),
     /// What the archive's worker says.
     Archive(Box<ArchiveRecord>),
-    /// How far the backup is that this member takes.
+    /// How far the backup is for which this member copies its files.
     Backup(Box<BackupTask>),
     /// How many PostgreSQL processes live without a postmaster.
     Strays(u32),

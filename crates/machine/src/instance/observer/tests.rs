@@ -729,6 +729,7 @@ fn peer(key: &str) -> Peer {
         position: None,
         replayed: None,
         promised: Epoch(0),
+        backup: None,
         heard: BootTime(0),
     }
 }

@@ -82,7 +82,7 @@ fn later() -> Vec<Value> {
         json!({"services": {"readOnly": balanced, "read": {"metadata": metadata}}}),
         json!({"services": {"read": balanced}}),
         json!({"backup": {"store": {"s3": {"s3Path": "s3://wal/eu", "credentialsSecretRef": {"name": "store"}}}, "schedules": [
-            {"name": "nightly", "schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "suspend": true, "immediate": true},
+            {"name": "nightly", "schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "suspend": true, "immediate": true, "source": "Primary"},
         ], "retention": {"minBackups": 7, "windowDays": 30, "suspend": true}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "path": "us", "region": "us-east-1"}}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "endpoint": "https://store:9000", "addressing": "Path", "caSecretRef": {"name": "store", "key": "ca.pem"}}}}}),

@@ -263,5 +263,6 @@ pub fn wanted<'a>(database: &'a Database, version: &'a str) -> Wanted<'a> {
         wal_bytes: None,
         request: database.request.as_ref(),
         backup: None,
+        backup_source: Default::default(),
     }
 }

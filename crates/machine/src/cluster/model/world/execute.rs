@@ -94,7 +94,7 @@ impl World {
                     found.differs = false;
                 }
             }
-            Action::MakeBackup(name) => {
+            Action::MakeBackup { name, .. } => {
                 let made = self.scene.observed.scheduled.get().cloned().unwrap_or_default();
                 self.scene.observed.scheduled = Known::Known(made.into_iter().chain([name.clone()]).collect());
             }
