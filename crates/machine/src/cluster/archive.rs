@@ -5,7 +5,9 @@ use std::time::Duration;
 use api::ClusteredDatabaseStatus;
 use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
 
+use super::drill;
 use super::facts::Facts;
+use super::final_backup;
 use super::health::{Answer, Reason};
 use super::schedule;
 use crate::archive::ArchiveRecord;
@@ -46,6 +48,7 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
         last_backup: completed.or(before.last_backup),
         next_backup_time: before.next_backup_time,
         catalogue: record.catalogue.clone().or(before.catalogue),
+        drill: before.drill,
         archive: ArchiveStatus {
             fence: record.fence,
             archived_up_to,
@@ -59,10 +62,13 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
 /// UID of the DatabaseBackup that the primary is to take (`status.intent.backup`). A database that is paused is left as it is.
 pub(super) fn backup_to_take(facts: &Facts<'_>) -> Option<String> {
     let (spec, wanted) = (&facts.wanted.spec, facts.wanted.backup);
-    if spec.paused {
+    let takes_backups = if facts.wanted.deleting {
+        final_backup::is_open(facts)
+    } else if spec.paused {
         return facts.status.intent.backup.clone();
-    }
-    let takes_backups = spec.backup.is_some() && !spec.hibernated && !facts.wanted.deleting;
+    } else {
+        spec.backup.is_some() && !spec.hibernated
+    };
     wanted.filter(|_| takes_backups).map(str::to_owned)
 }
 
@@ -82,7 +88,7 @@ pub(super) fn without_progress(status: &ClusteredDatabaseStatus) -> ClusteredDat
 /// The answer of [`BACKUP_HEALTHY`]; `None` without `spec.backup`.
 pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
     facts.wanted.spec.backup.as_ref()?;
-    if let Some(fault) = schedule::fault(facts) {
+    if let Some(fault) = schedule::fault(facts).or_else(|| drill::fault(facts)) {
         return Some(Answer::new(false, Reason::ScheduleInvalid, fault));
     }
     let answer = match record(facts) {
@@ -129,7 +135,7 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
             "WAL is archived, and the store refuses to write an object twice",
         ),
     };
-    Some(answer)
+    Some(drill::proven(facts, answer))
 }
 
 #[cfg(test)]

@@ -154,7 +154,7 @@ impl World {
             Action::ResizePod(pod) | Action::ReplacePod(pod) => same_pod(pod),
             Action::DeleteChild(kind, _) => !is_missing(*kind),
             Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => same_set(),
-            Action::MakeWalClaim { .. } | Action::MakeBackup(_) => true,
+            Action::MakeWalClaim { .. } | Action::MakeBackup(_) | Action::MakeDrill(_) | Action::DeleteDrill(_) => true,
             Action::ResizeClaim { claim, .. }
             | Action::UpdateClaim(claim)
             | Action::AdoptClaim(claim)
