@@ -201,6 +201,7 @@ pub fn recovered(
                 time: Some(time),
                 ..RecoveryTarget::default()
             }),
+            verify_files: false,
         }),
     });
     // What is about instances of the old one.

@@ -45,6 +45,12 @@ pub fn database(db: &ClusteredDatabase, now: DateTime<Utc>) -> Result<ClusteredD
     let end = now.format("-drill-%H%M%S").to_string();
     let begin: String = db.name_any().chars().take(LONGEST_NAME - end.len()).collect();
     let mut drill = backup::recovered(db, &format!("{}{end}", begin.trim_end_matches('-')), None, None)?;
+    let recovery = drill
+        .spec
+        .bootstrap
+        .as_mut()
+        .and_then(|bootstrap| bootstrap.recovery.as_mut());
+    recovery.context("the drill has nothing to recover")?.verify_files = true;
     drill.spec.replicas = 1;
     drill.spec.durability = DurabilitySpec::default();
     drill.spec.services = ServicesSpec::default();
@@ -178,6 +184,7 @@ mod tests {
         assert_eq!(drill.spec.storage.retention_policy.when_deleted, VolumeFate::Delete);
         assert_eq!(drill.spec.services, ServicesSpec::default());
         let recovery = drill.spec.recovery().unwrap();
+        assert!(recovery.verify_files);
         assert_eq!(
             recovery.from.cluster,
             "a-name-of-forty-characters-is-the-longest-1a2b3c4d"
