@@ -361,6 +361,10 @@ pub struct RecoverySpec {
     /// Up to where. If absent, the end of the archived WAL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<RecoveryTarget>,
+    /// Read all files again after they were unpacked, and compare them with the backup's manifest, as a drill does. In any case they are
+    /// compared with it while they are unpacked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub verify_files: bool,
 }
 
 /// The backups of a ClusteredDatabase, which may be gone.

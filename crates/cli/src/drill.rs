@@ -172,6 +172,7 @@ mod tests {
         assert_eq!(drill.spec.storage.retention_policy.when_deleted, VolumeFate::Delete);
         assert_eq!(drill.spec.services, ServicesSpec::default());
         let recovery = drill.spec.recovery().unwrap();
+        assert!(recovery.verify_files);
         assert_eq!(
             recovery.from.cluster,
             "a-name-of-forty-characters-is-the-longest-1a2b3c4d"

@@ -37,6 +37,7 @@ pub fn recovered(
             },
             backup,
             target,
+            verify_files: false,
         }),
     });
     // What is about instances of the old one.
@@ -48,6 +49,7 @@ pub fn recovered(
 /// The spec of a drill: one instance, which archives nothing and leaves nothing. `None` if the database has no store.
 pub fn spec(source: &str, uid: &str, spec: &ClusteredDatabaseSpec) -> Option<ClusteredDatabaseSpec> {
     let mut drill = recovered(source, uid, spec, None, None)?;
+    drill.bootstrap.as_mut()?.recovery.as_mut()?.verify_files = true;
     drill.replicas = 1;
     drill.durability = DurabilitySpec::default();
     drill.services = ServicesSpec::default();

@@ -5,8 +5,10 @@
 //! does.
 
 mod copies;
+mod files;
 mod info;
 mod list;
+mod manifest;
 mod part;
 mod remove;
 mod tar;
