@@ -369,6 +369,8 @@ impl Source {
             backup: None,
             target,
             exclusive,
+            // Some recoveries of these tests do, as a drill.
+            verify_files: exclusive,
             program: self.program.clone(),
             owner: "app".to_owned(),
             verifier: Verifier::of(NEW_PASSWORD).expect("a verifier"),

@@ -362,6 +362,10 @@ pub struct RecoverySpec {
     /// Up to where. If absent, the end of the archived WAL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<RecoveryTarget>,
+    /// Read all files again after they were unpacked, and compare them with the backup's manifest, as a drill does. In any case they are
+    /// compared with it while they are unpacked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub verify_files: bool,
 }
 
 /// The backups of a ClusteredDatabase, which may be gone.
@@ -493,6 +497,53 @@ pub struct BackupSpec {
     /// Which backups are kept; all if absent. The WAL from the oldest kept one on is kept, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<BackupRetention>,
+    /// When it is tried by itself whether the backups can be used; never if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill: Option<BackupDrill>,
+    /// What is done when the ClusteredDatabase is deleted; nothing if absent. The store keeps its backups and WAL in any case.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_delete: Option<BackupOnDelete>,
+}
+
+/// Makes a database from the newest backup and all archived WAL at each of its times, and removes it once that is Ready. One that was
+/// missed is caught up once. It has one instance, with the storage and resources of this database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupDrill {
+    /// The times, as in a crontab: minute, hour, day of the month, month, day of the week, such as `0 5 * * 0`.
+    pub schedule: String,
+    /// Time zone of the times, such as `Europe/Berlin`; UTC if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// Begin none until this is false again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspend: bool,
+    /// After so many minutes a drill has failed; 240 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_minutes: Option<u32>,
+    /// The condition `BackupHealthy` is `False` if the last drill that succeeded began more than so many days ago. If absent, its age
+    /// does not matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_age_days: Option<u32>,
+}
+
+/// What is done for the store when the ClusteredDatabase is deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupOnDelete {
+    /// Whether a last backup is taken before PostgreSQL stops. It can be changed until that backup is complete.
+    pub final_backup: FinalBackup,
+}
+
+/// Whether a last backup is taken before PostgreSQL stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FinalBackup {
+    /// None is taken.
+    None,
+    /// One is tried five times at most. The database is deleted in any case.
+    BestEffort,
+    /// The database is not deleted before one is complete.
+    Required,
 }
 
 /// Which backups are kept: those that every given field asks for. The newest one always is. Backups of a timeline that was abandoned do not

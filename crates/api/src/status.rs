@@ -126,6 +126,35 @@ pub struct BackupStatus {
     /// The backups in the store, as the primary has seen them last: after each backup, when the retention changes, and each hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catalogue: Option<BackupCatalogue>,
+    /// The last drill (`spec.backup.drill`) that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill: Option<DrillResult>,
+}
+
+/// How a drill ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrillResult {
+    /// Name of the ClusteredDatabase that was made and removed again.
+    pub name: String,
+    /// It became Ready.
+    pub succeeded: bool,
+    /// When it began.
+    #[serde(deserialize_with = "moment::deserialize")]
+    pub start_time: DateTime<Utc>,
+    /// When it was Ready, or had failed.
+    #[serde(deserialize_with = "moment::deserialize")]
+    pub end_time: DateTime<Utc>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When the last drill began that succeeded: what was archived then can be recovered.
+    #[serde(
+        default,
+        deserialize_with = "moment::deserialize_optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub last_success_time: Option<DateTime<Utc>>,
 }
 
 /// The backups in a store.
@@ -163,6 +192,49 @@ pub struct BackupRemoval {
     pub wal_segments: u64,
     /// Name of the oldest backup that stays.
     pub oldest_kept: String,
+}
+
+/// The last run of `spec.backup.drill`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DrillRun {
+    /// Its time.
+    #[serde(deserialize_with = "moment::deserialize")]
+    pub time: DateTime<Utc>,
+    /// Name of the ClusteredDatabase, until that is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// When it was begun.
+    #[serde(
+        default,
+        deserialize_with = "moment::deserialize_optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub begun_at: Option<DateTime<Utc>>,
+    /// How it ended is in `status.backup.drill`, and the database goes.
+    #[serde(default)]
+    pub ended: bool,
+}
+
+/// The last backup before a deletion.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FinalBackupMemo {
+    /// Name of its DatabaseBackup. Each attempt has one of its own.
+    pub name: String,
+    /// How many attempts have failed.
+    #[serde(default)]
+    pub failures: u32,
+    /// When the attempt of this name was seen to have failed; absent before that.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "moment::deserialize_optional"
+    )]
+    pub failure_time: Option<DateTime<Utc>>,
+    /// Why the last attempt failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// The last run of a schedule.
@@ -502,6 +574,12 @@ pub struct Memo {
     /// The last run of each of `spec.backup.schedules`, by its name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub schedules: BTreeMap<String, ScheduledRun>,
+    /// The last run of `spec.backup.drill`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drill: Option<DrillRun>,
+    /// The last backup before the deletion (`spec.backup.onDelete`), once it was begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_backup: Option<FinalBackupMemo>,
 }
 
 /// An image with PostgreSQL, and how it was chosen.

@@ -96,6 +96,9 @@ reasons! {
     Unfencing, User, "`spec.fenced` names instances that have to run.";
     FencedStop, Agents, "PostgreSQL has to stop in fenced instances.";
     CleanStop, Agents, "PostgreSQL has to stop cleanly in all instances.";
+    FinalBackup, Agents, "The database is deleted once its last backup is complete.";
+    FinalBackupRetry, Operator, "The last backup before the deletion failed and is tried again after a pause.";
+    FinalBackupSource, User, "No instance runs that could take the last backup before the deletion.";
     SupervisedUpdate, User, "The primary is the next to be updated, and `spec.primary.updatePolicy` is `Supervised`.";
     SpecCorrection, User, "The spec breaks a rule.";
     ObjectAcceptance, User, "The API server refuses an object as invalid; the spec has to change.";

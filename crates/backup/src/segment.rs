@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use ring::digest::{Digest, SHA256, digest};
+use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::CParameter;
@@ -181,12 +181,12 @@ struct Version {
 }
 
 fn hex_sha256(bytes: &[u8]) -> String {
-    hex(digest(&SHA256, bytes))
+    hex(digest(&SHA256, bytes).as_ref())
 }
 
 /// Hexadecimal digits.
-pub(crate) fn hex(hash: Digest) -> String {
-    hash.as_ref().iter().fold(String::new(), |mut text, byte| {
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
         // Writing to a text cannot fail.
         let _ = write!(text, "{byte:02x}");
         text

@@ -15,19 +15,13 @@ use backup::base::{
 use backup::layout::{BackupName, ClusterFolder, Segment};
 use backup::{Access, Compare, Fence, Place, Problem, Remover, Store, Volume};
 use chrono::{TimeZone, Utc};
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use test_store::{Effect, Fault};
 
 use support::{Directory, LIMIT, Server};
 
 const LABEL: &str =
     "START WAL LOCATION: 0/2000028 (file 000000010000000000000002)\nSTART TIME: 2026-11-26 18:30:00 UTC\n";
-const MANIFEST: &str = r#"{ "PostgreSQL-Backup-Manifest-Version": 1,
-"Files": [],
-"WAL-Ranges": [
-{ "Timeline": 1, "Start-LSN": "0/2000028", "End-LSN": "0/3000100" }
-],
-"Manifest-Checksum": "00"}
-"#;
 /// Small, so that a test has some.
 const PART_SIZE: u64 = 4 << 20;
 
@@ -96,6 +90,10 @@ fn make_tree() -> Directory {
 
 /// The tar that pg_basebackup would write.
 fn tar_of(tree: &Path) -> Vec<u8> {
+    tar_with(tree, &manifest_of(tree))
+}
+
+fn tar_with(tree: &Path, manifest: &str) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     tar.follow_symlinks(false);
     for path in paths(tree) {
@@ -103,11 +101,52 @@ fn tar_of(tree: &Path) -> Vec<u8> {
         tar.append_path_with_name(&path, name).expect("a member");
     }
     let mut header = tar::Header::new_ustar();
-    header.set_size(MANIFEST.len() as u64);
+    header.set_size(manifest.len() as u64);
     header.set_mode(0o600);
-    tar.append_data(&mut header, "backup_manifest", MANIFEST.as_bytes())
+    tar.append_data(&mut header, "backup_manifest", manifest.as_bytes())
         .expect("the manifest");
     tar.into_inner().expect("a tar")
+}
+
+/// The manifest that PostgreSQL would write, with checksums of all kinds by turns.
+fn manifest_of(tree: &Path) -> String {
+    let files = paths(tree)
+        .into_iter()
+        .filter(|path| !path.is_symlink() && path.is_file());
+    let line = |(number, path): (usize, PathBuf)| {
+        let content = fs::read(&path).expect("a file");
+        let crc = || crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, &content);
+        let (algorithm, checksum) = match number % 5 {
+            0 => ("CRC32C", hex(&(crc() as u32).to_le_bytes())),
+            1 => ("SHA224", hex(&Sha224::digest(&content))),
+            2 => ("SHA256", hex(&Sha256::digest(&content))),
+            3 => ("SHA384", hex(&Sha384::digest(&content))),
+            _ => ("SHA512", hex(&Sha512::digest(&content))),
+        };
+        let path = path.strip_prefix(tree).expect("a path").display();
+        format!(
+            r#"{{ "Path": "{path}", "Size": {}, "Checksum-Algorithm": "{algorithm}", "Checksum": "{checksum}" }}"#,
+            content.len()
+        )
+    };
+    let lines: Vec<String> = files.enumerate().map(line).collect();
+    let text = format!(
+        r#"{{ "PostgreSQL-Backup-Manifest-Version": 1,
+"Files": [
+{}
+],
+"WAL-Ranges": [
+{{ "Timeline": 1, "Start-LSN": "0/2000028", "End-LSN": "0/3000100" }}
+],
+"#,
+        lines.join(",\n")
+    );
+    let checksum = hex(&Sha256::digest(&text));
+    format!("{text}\"Manifest-Checksum\": \"{checksum}\"}}\n")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// All paths in a directory, folders first.
@@ -196,7 +235,7 @@ async fn keeps_a_tree(store: &Store) {
     let restored = restore(store, &info).await.expect("restored");
     let mut found = look(restored.path());
     let manifest = found.remove(Path::new("backup_manifest")).expect("a manifest");
-    assert_eq!(manifest, (0o600, MANIFEST.as_bytes().to_vec()));
+    assert_eq!(manifest, (0o600, manifest_of(tree.path()).into_bytes()));
     assert!(found == look(tree.path()), "the trees are the same");
 }
 
@@ -318,14 +357,21 @@ async fn files_outside_of_the_directory_are_refused() {
     let (server, store) = start().await;
     let written = write(&store, &tar_of(make_tree().path())).await;
     let info = written.commit(about()).await.expect("committed");
-    for path in ["../outside", "/outside", "link/../../outside"] {
-        let mut header = tar::Header::new_ustar();
-        header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
-        header.set_size(1);
-        header.set_mode(0o600);
-        header.set_cksum();
+    let refused = async |members: &[(&str, Option<&str>)]| {
         let mut tar = tar::Builder::new(Vec::new());
-        tar.append(&header, &b"a"[..]).expect("a member");
+        for (path, link) in members {
+            let mut header = tar::Header::new_ustar();
+            header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_mode(0o600);
+            header.set_size(u64::from(link.is_none()));
+            if let Some(link) = link {
+                header.set_entry_type(tar::EntryType::Symlink);
+                header.set_link_name(link).expect("a link");
+            }
+            header.set_cksum();
+            let content: &[u8] = if link.is_some() { b"" } else { b"a" };
+            tar.append(&header, content).expect("a member");
+        }
         let raw = tar.into_inner().expect("a tar");
         let stored = zstd::stream::encode_all(&raw[..], 1).expect("zstd");
         fs::write(server.file(&object("pgdata-0001.tar.zst")), &stored).expect("written");
@@ -333,20 +379,81 @@ async fn files_outside_of_the_directory_are_refused() {
             name: "pgdata-0001.tar.zst".to_owned(),
             raw_bytes: raw.len() as u64,
             stored_bytes: stored.len() as u64,
-            sha256: sha256(&stored),
+            sha256: hex(&Sha256::digest(&stored)),
         };
         let bad = BackupInfo {
             parts: vec![part],
             ..info.clone()
         };
-        let error = restore(&store, &bad).await.err().expect("an error");
-        assert!(matches!(error, BaseError::Unpack { .. }), "{path}: {error}");
+        match restore(&store, &bad).await {
+            Err(BaseError::Unpack { error, .. }) => error.to_string(),
+            other => panic!("{members:?}: {:?}", other.err()),
+        }
+    };
+    for path in ["../outside", "/outside", "link/../../outside"] {
+        let words = refused(&[(path, None)]).await;
+        assert_eq!(words, format!("{path} is nothing that a backup may hold"));
     }
+    let outside = Directory::new();
+    let to = outside.path().to_str().expect("a path");
+    let words = refused(&[("base", Some(to)), ("base/0/1", None)]).await;
+    assert!(words.ends_with("/base is no directory"), "{words}");
+    assert_eq!(paths(outside.path()), Vec::<PathBuf>::new());
 }
 
-fn sha256(bytes: &[u8]) -> String {
-    let hash = ring::digest::digest(&ring::digest::SHA256, bytes);
-    hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+/// Why a backup is refused whose files are those of `tree` after `change`, and whose manifest is of `tree` before it.
+async fn refusal(change: impl FnOnce(&Path), edit: impl FnOnce(String) -> String) -> String {
+    let (_server, store) = start().await;
+    let tree = make_tree();
+    let manifest = edit(manifest_of(tree.path()));
+    change(tree.path());
+    let written = write(&store, &tar_with(tree.path(), &manifest)).await;
+    let info = written.commit(about()).await.expect("committed");
+    let error = restore(&store, &info).await.err().expect("an error");
+    let cause = std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
+    format!("{error}{cause}")
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_as_the_manifest_says_is_named() {
+    let same = |manifest: String| manifest;
+    // One for each kind of checksum.
+    for number in 25..30 {
+        let file = format!("base/1/{number}");
+        let flip = |tree: &Path| {
+            let path = tree.join(&file);
+            let mut content = fs::read(&path).expect("a file");
+            let middle = content.len() / 2;
+            content[middle] ^= 0x40;
+            fs::write(path, content).expect("written");
+        };
+        let words = refusal(flip, same).await;
+        assert!(words.contains(&format!(": {file} has the checksum ")), "{words}");
+    }
+    let longer = |tree: &Path| fs::write(tree.join("PG_VERSION"), "15\n\n").expect("written");
+    let words = refusal(longer, same).await;
+    assert!(
+        words.ends_with(": PG_VERSION has 4 bytes, and the backup's manifest says 3"),
+        "{words}"
+    );
+    let extra = |tree: &Path| fs::write(tree.join("base/1/extra"), "").expect("written");
+    let words = refusal(extra, same).await;
+    assert!(
+        words.contains(": base/1/extra is not in the backup's manifest"),
+        "{words}"
+    );
+    let missing = |tree: &Path| fs::remove_file(tree.join("base/1/large")).expect("removed");
+    let words = refusal(missing, same).await;
+    assert_eq!(
+        words,
+        "the backup's manifest: base/1/large is in no part of the backup (1 files are missing)"
+    );
+    let edited = |manifest: String| manifest.replacen("\"Size\": 0", "\"Size\": 1", 1);
+    let words = refusal(|_| (), edited).await;
+    assert!(
+        words.starts_with("the backup's manifest: it has the SHA-256 "),
+        "{words}"
+    );
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use api::backup::{BackupOrigin, BackupSource, DatabaseBackupSpec};
 use api::operation::{ClusterReference, OperationPhase};
-use api::spec::{BootstrapSpec, InitdbSpec, RecoverySource, RecoverySpec, RecoveryTarget};
+use api::spec::RecoveryTarget;
 use api::{ClusteredDatabase, DatabaseBackup};
 use chrono::{DateTime, TimeDelta, Utc};
 use kube::ResourceExt;
@@ -168,6 +168,11 @@ fn span(number: &str, unit: &str) -> Result<TimeDelta> {
     })
 }
 
+/// Why nothing can be recovered of this database.
+pub fn no_store(name: &str) -> String {
+    format!("{name} has no store: see `bootstrap.recovery` in docs/operation.md for a database whose store you know")
+}
+
 /// A new database that is made from the backups of `db`, as it was at `time`, or at the end of its archived WAL.
 ///
 /// # Errors
@@ -180,39 +185,12 @@ pub fn recovered(
 ) -> Result<ClusteredDatabase> {
     let source = db.name_any();
     ensure!(name != source, "{source} is there: give the new database another name");
-    let Some(own) = &db.spec.backup else {
-        bail!(
-            "{source} has no store: see `bootstrap.recovery` in docs/operation.md for a database whose store you know"
-        )
-    };
     let uid = db.uid().context("the database has no UID")?;
-    let uid8 = uid.get(..8).context("the database's UID is too short")?;
-    let mut spec = db.spec.clone();
-    let initdb = db.spec.initdb().clone();
-    spec.bootstrap = Some(BootstrapSpec {
-        // The owner gets the password of the new database's own Secret.
-        initdb: Some(InitdbSpec {
-            password_secret_ref: None,
-            post_init_application_sql: Vec::new(),
-            ..initdb
-        }),
-        volumes: None,
-        recovery: Some(RecoverySpec {
-            from: RecoverySource {
-                store: own.store.clone(),
-                cluster: format!("{source}-{uid8}"),
-                namespace: None,
-            },
-            backup,
-            target: time.map(|time| RecoveryTarget {
-                time: Some(time),
-                ..RecoveryTarget::default()
-            }),
-        }),
+    let target = time.map(|time| RecoveryTarget {
+        time: Some(time),
+        ..RecoveryTarget::default()
     });
-    // What is about instances of the old one.
-    (spec.primary.prefer, spec.fenced) = (None, Vec::new());
-    (spec.hibernated, spec.paused) = (false, false);
+    let spec = machine::drill::recovered(&source, &uid, &db.spec, backup, target).with_context(|| no_store(&source))?;
     let mut new = ClusteredDatabase::new(name, spec);
     new.metadata.namespace = db.namespace();
     Ok(new)

@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::spec::{DurabilitySpec, ServicesSpec, VolumeFate};
 use api::{ClusteredDatabase, Phase};
 use chrono::{DateTime, Utc};
 use kube::ResourceExt;
@@ -15,8 +14,6 @@ use crate::cluster::{Cluster, Place};
 use crate::kubectl::{Psql, psql_in_pod};
 use crate::{backup, change};
 
-/// Names may have 40 characters.
-const LONGEST_NAME: usize = 40;
 /// Checks tables and indexes of the database `$0`, with an extension that it installs. It says nothing if there is nothing to say.
 const AMCHECK: &str = "if command -v pg_amcheck >/dev/null; then exec pg_amcheck --install-missing --database \"$0\"; fi; \
                        echo the image has no pg_amcheck: tables and indexes were not checked";
@@ -42,14 +39,10 @@ pub struct Drill {
 /// # Errors
 /// If the database has no store.
 pub fn database(db: &ClusteredDatabase, now: DateTime<Utc>) -> Result<ClusteredDatabase> {
-    let end = now.format("-drill-%H%M%S").to_string();
-    let begin: String = db.name_any().chars().take(LONGEST_NAME - end.len()).collect();
-    let mut drill = backup::recovered(db, &format!("{}{end}", begin.trim_end_matches('-')), None, None)?;
-    drill.spec.replicas = 1;
-    drill.spec.durability = DurabilitySpec::default();
-    drill.spec.services = ServicesSpec::default();
-    drill.spec.storage.retention_policy.when_deleted = VolumeFate::Delete;
-    drill.spec.backup = None;
+    let (name, uid) = (db.name_any(), db.uid().context("the database has no UID")?);
+    let spec = machine::drill::spec(&name, &uid, &db.spec).with_context(|| backup::no_store(&name))?;
+    let mut drill = ClusteredDatabase::new(&machine::drill::name(&name, now), spec);
+    drill.metadata.namespace = db.namespace();
     Ok(drill)
 }
 
@@ -152,6 +145,7 @@ fn outcome(db: &ClusteredDatabase) -> Option<Result<(), String>> {
 
 #[cfg(test)]
 mod tests {
+    use api::spec::{ServicesSpec, VolumeFate};
     use serde_json::json;
 
     use super::*;
@@ -172,12 +166,13 @@ mod tests {
             "backup": {"store": {"s3": {"bucket": "wal"}}}, "services": {"readWrite": {"type": "LoadBalancer"}},
         }));
         let drill = database(&db, "2027-01-01T13:14:15Z".parse().unwrap()).unwrap();
-        assert_eq!(drill.name_any(), "a-name-of-forty-characters-drill-131415");
+        assert_eq!(drill.name_any(), "a-name-of-forty-charact-drill-0101131415");
         assert_eq!(api::validate(&drill), []);
         assert_eq!((drill.spec.replicas, drill.spec.backup.as_ref()), (1, None));
         assert_eq!(drill.spec.storage.retention_policy.when_deleted, VolumeFate::Delete);
         assert_eq!(drill.spec.services, ServicesSpec::default());
         let recovery = drill.spec.recovery().unwrap();
+        assert!(recovery.verify_files);
         assert_eq!(
             recovery.from.cluster,
             "a-name-of-forty-characters-is-the-longest-1a2b3c4d"

@@ -3,8 +3,8 @@
 use api::Phase;
 use api::backup::StoredBackup;
 use api::status::{
-    ArchiveStatus, BackupCatalogue, BackupRemoval, DurabilityStatus, FailureStatus, NotedRequest, Transition,
-    WaitingStatus,
+    ArchiveStatus, BackupCatalogue, BackupRemoval, DrillResult, DurabilityStatus, FailureStatus, NotedRequest,
+    Transition, WaitingStatus,
 };
 use machine::cluster::{Facts, Pod, fence_of};
 use machine::protocol::{LeaseRecord, MemberState, Position};
@@ -59,6 +59,9 @@ pub struct StatusPage {
     /// `status.backup.catalogue`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catalogue: Option<BackupCatalogue>,
+    /// `status.backup.drill`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drill: Option<DrillResult>,
     /// `status.backup.archive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveStatus>,
@@ -138,6 +141,7 @@ pub fn page(look: &Look) -> StatusPage {
         durability: status.durability.clone(),
         last_backup: status.backup.as_ref().and_then(|backup| backup.last_backup.clone()),
         catalogue: status.backup.as_ref().and_then(|backup| backup.catalogue.clone()),
+        drill: status.backup.as_ref().and_then(|backup| backup.drill.clone()),
         archive: status.backup.clone().map(|backup| backup.archive),
         up_to_date: !is_stale(&look.db),
         ready: status.ready.clone(),
@@ -293,6 +297,9 @@ pub fn text(page: &StatusPage, style: Style) -> String {
             format!("{} of {}, {stored}", backup.name, instant(backup.stop_time)),
         );
     }
+    if let Some(drill) = &page.drill {
+        out.field("Last drill", drilled(drill));
+    }
     if let Some(catalogue) = &page.catalogue {
         out.field("Backups", counted(catalogue));
         if let Some(removal) = &catalogue.removal {
@@ -354,6 +361,16 @@ fn counted(catalogue: &BackupCatalogue) -> String {
         .map(|time| format!(", recoverable from {}", instant(time)));
     let stored = Bytes(catalogue.stored_bytes).rounded();
     format!("{backups}, {stored}{}", from.unwrap_or_default())
+}
+
+/// How the last drill ended.
+fn drilled(drill: &DrillResult) -> String {
+    let seconds = (drill.end_time - drill.start_time).num_seconds();
+    let of = instant(drill.start_time);
+    match &drill.message {
+        None => format!("{of}: recovered in {seconds} s"),
+        Some(why) => format!("{of}: failed after {seconds} s: {why}"),
+    }
 }
 
 /// What the retention does not keep.

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::backup::{BackupRole, StoredBackup};
-use api::status::{BackupCatalogue, FailureReason};
+use api::operation::OperationPhase;
+use api::status::{BackupCatalogue, FailureReason, WaitReason};
 use api::{ClusteredDatabase, DatabaseBackup};
 use cli::cluster::Place;
 use cli::drill::Drill;
@@ -15,8 +16,9 @@ use e2e::store::{BUCKET, Store, close_segment};
 use e2e::wait::{Seen, until};
 use e2e::{KUBECONFIG_VARIABLE, Namespace, SqlClient, connect_for_test};
 use kube::ResourceExt;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
+use test_store::Fault;
 use testbed::POSTGRES_IMAGE;
 
 /// Bound of every step; far above what it takes, since the machine may be busy.
@@ -24,9 +26,9 @@ const BOUND: Duration = Duration::from_secs(240);
 const NOW: &str = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
 const ROWS: &str = "SELECT string_agg(v::text, ',' ORDER BY v) FROM t";
 
-/// The spec of a database that is made from the backups of the one of this UID.
-fn recovered(store: &Store, uid: &str, replicas: u32, target: &Value) -> Value {
-    let from = json!({"cluster": format!("db-{}", &uid[..8]), "store": store.spec()});
+/// The spec of a database that is made from the backups in this folder.
+fn recovered(store: &Store, folder: &str, replicas: u32, target: &Value) -> Value {
+    let from = json!({"cluster": folder, "store": store.spec()});
     let recovery = json!({"from": from, "target": target});
     let storage = json!({"data": {"size": "1Gi"}});
     json!({"replicas": replicas, "storage": storage, "bootstrap": {"recovery": recovery}, "backup": {"store": store.spec()}})
@@ -99,6 +101,10 @@ async fn drill(namespace: &Namespace) -> Result<()> {
         "{said}"
     );
     ensure!(said.contains(&format!("{ROWS}: 3\n")), "{said}");
+    drills_are_gone(namespace).await
+}
+
+async fn drills_are_gone(namespace: &Namespace) -> Result<()> {
     until("the drill's database to be gone", BOUND, || async {
         let all = namespace
             .api::<ClusteredDatabase>()
@@ -116,6 +122,71 @@ async fn drill(namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
+/// The operator has made a drill by itself, says so, and makes no other one once none is asked for.
+async fn drilled_on_schedule(namespace: &Namespace) -> Result<()> {
+    let (drill, _) = until("a drill on schedule", BOUND, || async {
+        let db = namespace.get("db").await?;
+        let drill = db
+            .status
+            .as_ref()
+            .and_then(|status| status.backup.as_ref()?.drill.clone());
+        Ok(drill.map_or_else(|| Seen::NotYet(summary(&db)), Seen::Yes))
+    })
+    .await?;
+    ensure!(drill.succeeded && drill.message.is_none(), "{drill:?}");
+    println!("a drill on schedule: {}", drill.end_time - drill.start_time);
+    let none = json!({"backup": {"drill": Value::Null}});
+    namespace.change("db", none).await?;
+    drills_are_gone(namespace).await
+}
+
+/// A database is not deleted before its last backup is complete, however long the store is away, and comes back from it.
+async fn deletes_with_a_last_backup(namespace: &Namespace, store: &Store, sql: &SqlClient) -> Result<()> {
+    let uid = namespace.get("before").await?.metadata.uid.context("a UID")?;
+    let required = json!({"backup": {"onDelete": {"finalBackup": "Required"}}});
+    namespace.change("before", required).await?;
+    sql.sql("INSERT INTO t VALUES (11)").await?;
+    store
+        .test_store()
+        .inject(Fault::refuse(503, "ServiceUnavailable").method("PUT"));
+    let databases = namespace.api::<ClusteredDatabase>();
+    databases.delete("before", &DeleteParams::default()).await?;
+    until("the failed backup to be told", BOUND, || async {
+        let db = namespace.get("before").await?;
+        let waiting = db.status.as_ref().and_then(|status| status.waiting.as_ref());
+        Ok(match waiting {
+            Some(waiting) if waiting.reason == Some(WaitReason::FinalBackupRetry) => {
+                println!("told: {}", waiting.what);
+                Seen::Yes(())
+            }
+            _ => Seen::NotYet(summary(&db)),
+        })
+    })
+    .await?;
+    store.test_store().heal();
+    let (_, took) = until("the database to be gone", BOUND, || async {
+        let found = databases.get_opt("before").await?;
+        Ok(found.map_or(Seen::Yes(()), |db| Seen::NotYet(summary(&db))))
+    })
+    .await?;
+    println!("gone after its last backup: {:.1} s", took.as_secs_f64());
+    let all = namespace.api::<DatabaseBackup>().list(&ListParams::default()).await?;
+    let last = all.iter().filter(|backup| {
+        let phase = backup.status.as_ref().and_then(|status| status.operation.phase);
+        backup.name_any().starts_with("before-final-") && phase == Some(OperationPhase::Completed)
+    });
+    ensure!(last.count() == 1, "{all:?}");
+    let folder = format!("before-{}", &uid[..8]);
+    namespace
+        .create("again", recovered(store, &folder, 1, &Value::Null))
+        .await?;
+    namespace.wait_ready("again", BOUND).await?;
+    let recovered_sql = SqlClient::start(namespace, "again", POSTGRES_IMAGE).await?;
+    let rows = recovered_sql.sql(ROWS).await?;
+    ensure!(rows == "1,2,10,11", "{rows}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result<()> {
     let store = Store::start(Path::new(
@@ -127,7 +198,7 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     store.let_in(&namespace).await?;
     let spec = json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}}, "backup": {"store": store.spec()}});
     let made = namespace.create("db", spec).await?;
-    let uid = made.metadata.uid.context("a UID")?;
+    let folder = format!("db-{}", &made.metadata.uid.context("a UID")?[..8]);
     namespace.wait_ready("db", BOUND).await?;
     let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
     sql.sql("CREATE TABLE t (v int); INSERT INTO t VALUES (1)").await?;
@@ -162,13 +233,18 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     let (scheduled, _) = namespace.wait_backup(&scheduled, BOUND).await?;
     is_copy_of(&scheduled, BackupRole::Primary, primary.as_deref())?;
 
+    let each_minute = json!({"schedule": "* * * * *", "maxAgeDays": 1});
+    namespace
+        .change("db", json!({"backup": {"drill": each_minute}}))
+        .await?;
+
     sql.sql("INSERT INTO t VALUES (2)").await?;
     let before = sql.sql(NOW).await?;
     sql.sql("DROP TABLE t").await?;
     sql.sql("CREATE TABLE t (v int); INSERT INTO t VALUES (3)").await?;
     close_segment(&namespace, "db").await?;
 
-    let spec = recovered(&store, &uid, 3, &json!({"time": before}));
+    let spec = recovered(&store, &folder, 3, &json!({"time": before}));
     namespace.create("before", spec).await?;
     let (_, took) = namespace.wait_ready("before", BOUND).await?;
     println!(
@@ -185,11 +261,13 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     namespace.back_up("before", "again").await?;
     namespace.wait_backup("again", BOUND).await?;
 
+    drilled_on_schedule(&namespace).await?;
     removes_old_backups(&namespace).await?;
     drill(&namespace).await?;
+    deletes_with_a_last_backup(&namespace, &store, &recovered_sql).await?;
 
     // A target that no backup leads to is told, and nothing is made.
-    let spec = recovered(&store, &uid, 1, &json!({"time": "2020-01-01T00:00:00Z"}));
+    let spec = recovered(&store, &folder, 1, &json!({"time": "2020-01-01T00:00:00Z"}));
     namespace.create("early", spec).await?;
     until("the refusal is told", BOUND, || async {
         let db = namespace.get("early").await?;

@@ -115,11 +115,48 @@ pub struct Progress {
     pub waiting: Bytes,
 }
 
+/// The history that a server's WAL is on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lineage {
+    /// Its newest timeline.
+    pub timeline: Timeline,
+    /// The ancestors of that.
+    pub ancestors: Vec<Fork>,
+}
+
+impl Lineage {
+    /// What a file is in this history. A standby that follows its primary to a new timeline marks the segment in which the old one ended
+    /// under the name of a complete one: PostgreSQL's archiver would put half a segment where another server may have put a whole one.
+    pub fn file(&self, file: WalFile, size: Bytes) -> WalFile {
+        match file {
+            WalFile::Segment(segment) if self.fork(segment).is_some_and(|fork| fork.end < segment.end(size)) => {
+                WalFile::Partial(segment)
+            }
+            WalFile::Segment(_) | WalFile::History(_) | WalFile::Partial(_) | WalFile::BackupNote => file,
+        }
+    }
+
+    /// Where the segment's timeline ended.
+    fn fork(&self, segment: Segment) -> Option<&Fork> {
+        self.ancestors.iter().find(|fork| fork.timeline == segment.timeline)
+    }
+}
+
+/// The newest timeline of which there is a mark. PostgreSQL has the histories of all timelines that it follows.
+pub fn newest_timeline(marks: &[(WalFile, Mark)]) -> Option<Timeline> {
+    let timeline = |file: &WalFile| match file {
+        WalFile::History(timeline) => Some(*timeline),
+        WalFile::Segment(segment) | WalFile::Partial(segment) => Some(segment.timeline),
+        WalFile::BackupNote => None,
+    };
+    marks.iter().filter_map(|(file, _)| timeline(file)).max()
+}
+
 /// How far the archive is complete, by the marks of all files.
-pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, size: Bytes) -> Progress {
+pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, lineage: &Lineage, size: Bytes) -> Progress {
     let (mut first_ready, mut last_done, mut waiting) = (None::<Segment>, None::<Segment>, Bytes::ZERO);
     for (file, mark) in marks {
-        match (file, mark) {
+        match (lineage.file(file, size), mark) {
             (WalFile::Segment(segment), Mark::Ready) => {
                 waiting.0 = waiting.0.saturating_add(size.0);
                 first_ready = Some(first_ready.map_or(segment, |first| first.min(segment)));
@@ -143,12 +180,12 @@ pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, size: Bytes) -
 /// Segments that are complete and have no mark: they are to be marked as ready. A WAL receiver that ends just when a segment is full marks
 /// it never; PostgreSQL itself does so only when it would remove the segment, and meanwhile the marks of later ones would hide the gap.
 ///
-/// `files` are the segments that are there, and `ancestors` those of the newest timeline that has a mark. A segment that has no marked one
-/// behind it may be incomplete, or may be a file that PostgreSQL has laid out for later.
+/// `files` are the segments that are there. A segment that has no marked one behind it may be incomplete, or may be a file that PostgreSQL
+/// has laid out for later.
 pub fn unmarked(
     files: impl IntoIterator<Item = Segment>,
     marks: &[(WalFile, Mark)],
-    ancestors: &[Fork],
+    lineage: &Lineage,
     size: Bytes,
 ) -> Vec<Segment> {
     let Some(newest) = newest(marks) else {
@@ -156,7 +193,7 @@ pub fn unmarked(
     };
     let marked: BTreeSet<Segment> = marks.iter().filter_map(|(file, _)| file.segment()).collect();
     let is_complete = |segment: &Segment| {
-        let fork = ancestors.iter().find(|fork| fork.timeline == segment.timeline);
+        let fork = lineage.fork(*segment);
         let within = segment.timeline == newest.timeline || fork.is_some_and(|fork| segment.end(size) <= fork.end);
         within && segment.number < newest.number
     };
@@ -165,7 +202,7 @@ pub fn unmarked(
 }
 
 /// The newest segment that has a mark: on the newest timeline, the last.
-pub fn newest(marks: &[(WalFile, Mark)]) -> Option<Segment> {
+fn newest(marks: &[(WalFile, Mark)]) -> Option<Segment> {
     let segments = marks.iter().filter_map(|(file, _)| file.segment());
     segments.max_by_key(|segment| (segment.timeline, segment.number))
 }

@@ -10,7 +10,9 @@
 pub mod archive;
 pub mod backoff;
 pub mod backup;
+pub mod breaker;
 pub mod cluster;
+pub mod drill;
 pub mod instance;
 pub mod json;
 pub mod leader_lease;

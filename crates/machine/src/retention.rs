@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 use api::spec::BackupRetention;
 use chrono::{DateTime, TimeDelta, Utc};
 
+use crate::archive::Segment;
 use crate::recovery::{Backup, Stored, of_newest_timeline};
 use crate::units::Bytes;
 
@@ -20,10 +21,23 @@ use crate::units::Bytes;
 pub struct Removal {
     /// Names of backups, the oldest first.
     pub backups: Vec<String>,
-    /// The name of the anchor: of unfinished backups, those that began before it need not be kept either. `None` if everything is kept.
+    /// The name of the anchor. `None` if everything is kept.
     pub anchor: Option<String>,
     /// Segments with a lower number need not be kept, on whatever timeline. 0 if all are kept.
     pub first_segment: u64,
+}
+
+impl Removal {
+    /// True if an unfinished backup of this name need not be kept either: it began before the anchor, as its name says, which begins with
+    /// the time. A later one may be under way.
+    pub fn takes_unfinished(&self, name: &str) -> bool {
+        self.anchor.as_deref().is_some_and(|anchor| name < anchor)
+    }
+
+    /// True if no kept backup needs this segment.
+    pub fn takes_segment(&self, segment: Segment) -> bool {
+        segment.number < self.first_segment
+    }
 }
 
 /// What `policy` does not keep of `backups`, which are all complete ones. Of the WAL, `stored` needs to have the history files, and one

@@ -239,7 +239,34 @@ impl Caches {
         if first {
             self.listed.notify_waiters();
         }
-        concerned.iter().flat_map(|key| self.waiting_for(key)).collect()
+        let drills = concerned.iter().filter_map(|key| self.of_drill(key));
+        concerned
+            .iter()
+            .flat_map(|key| self.waiting_for(key))
+            .chain(drills)
+            .collect()
+    }
+
+    /// The database that makes this drill.
+    fn of_drill(&self, drill: &Key) -> Option<Key> {
+        if !machine::drill::may_be(&drill.name) {
+            return None;
+        }
+        let makes_it = |db: &ClusteredDatabase| {
+            let run = db.status.as_ref().and_then(|status| status.memo.drill.as_ref());
+            run.is_some_and(|run| run.name.as_deref() == Some(&*drill.name))
+        };
+        let mut keys = self
+            .databases
+            .keys()
+            .into_iter()
+            .filter(|key| key.namespace == drill.namespace);
+        keys.find(|key| {
+            self.databases
+                .get(key, &key.name)
+                .flatten()
+                .is_some_and(|db| makes_it(&db))
+        })
     }
 
     fn asking_changed(&self, concerned: &[Key], _first: bool) -> Vec<Key> {

@@ -32,8 +32,9 @@ pub const RULES: &[Rule] = &[
     Rule {
         group: api::GROUP,
         resource: "clustereddatabases",
-        verbs: &["get", "list", "watch", "patch"],
-        why: "watch them, read one again before something irreversible, set and remove the finalizer; agents read their own",
+        verbs: &["get", "list", "watch", "create", "patch", "delete"],
+        why: "watch them, read one again before something irreversible, set and remove the finalizer; agents read their own; \
+              make and remove those of drills",
         scope: Scope::Namespace,
     },
     Rule {

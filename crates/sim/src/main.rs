@@ -11,7 +11,7 @@ use sim::simulator::{Bug, Coverage, Fault, Line, Outcome, Plan, Target, run, shr
 
 const USAGE: &str = "\
 usage: sim run [--seeds N | --for SECONDS] [--from SEED] [--all] [--table] [--bug NAME]   many seeds, until one fails or all of them
-       (any command with --whole: an operator runs, too)
+       (any command with --whole: an operator runs, too; with --archive: the store fails, and primaries are lost)
        sim replay SEED [--without N,N…] [--bug NAME]                    one seed, twice: is it the same?
        sim explain SEED [--without N,N…] [--bug NAME]                   one seed, as a table
        sim shrink SEED [--bug NAME]                                     as few faults as still fail, and their table
@@ -28,6 +28,7 @@ struct Options {
     from: u64,
     all: bool,
     whole: bool,
+    archive: bool,
     table: bool,
     runs: Option<u64>,
     without: BTreeSet<usize>,
@@ -62,7 +63,7 @@ fn command(arguments: &[String]) -> Result<bool, String> {
         "run" => Err("run takes no seed: replay, explain and shrink do".to_owned()),
         "replay" => Ok(replay(plan()?)),
         "explain" => Ok(explain(plan()?)),
-        "shrink" => Ok(smallest(plan()?)),
+        "shrink" => Ok(smallest(plan()?, &options)),
         "failovers" => Ok(failovers(
             options.runs.unwrap_or(50),
             options.fault.unwrap_or(Fault::Reboot),
@@ -82,6 +83,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             "--from" => options.from = number(value()?)?,
             "--all" => options.all = true,
             "--whole" => options.whole = true,
+            "--archive" => options.archive = true,
             "--table" => options.table = true,
             "--runs" => options.runs = Some(number(value()?)?),
             "--without" => {
@@ -120,10 +122,10 @@ fn number(text: &str) -> Result<u64, String> {
 
 fn planned(seed: u64, options: &Options) -> Plan {
     let bug = options.bug;
-    let plan = if options.whole {
-        Plan::whole(seed)
-    } else {
-        Plan::of(seed)
+    let plan = match (options.whole, options.archive) {
+        (true, _) => Plan::whole(seed),
+        (false, true) => Plan::archived(seed),
+        (false, false) => Plan::of(seed),
     };
     Plan { bug, ..plan }.without(&options.without)
 }
@@ -150,7 +152,7 @@ fn many(options: &Options) -> Result<bool, String> {
                 continue;
             }
             println!("shrinking …");
-            return Ok(!smallest(planned(seed, options)));
+            return Ok(!smallest(planned(seed, options), options));
         }
     }
     let took = (computed() - begun).as_secs_f64();
@@ -247,22 +249,22 @@ fn explain(plan: Plan) -> bool {
 }
 
 /// Prints the smallest plan that still fails; returns `false` if nothing is wrong.
-fn smallest(plan: Plan) -> bool {
+fn smallest(plan: Plan, options: &Options) -> bool {
     let Some(left_out) = shrink(&plan) else {
         println!("seed {}: nothing is wrong", plan.seed);
         return false;
     };
-    let again = again(&plan, &left_out);
+    let again = again(&plan, &left_out, options);
     explain(plan.without(&left_out));
     println!("again: {again}");
     true
 }
 
 /// The command that explains the same run.
-fn again(plan: &Plan, left_out: &BTreeSet<usize>) -> String {
+fn again(plan: &Plan, left_out: &BTreeSet<usize>, options: &Options) -> String {
     let mut command = format!("sim explain {}", plan.seed);
-    if plan.whole {
-        command += " --whole";
+    for (is_given, option) in [(options.whole, " --whole"), (options.archive, " --archive")] {
+        command += if is_given { option } else { "" };
     }
     if let Some(bug) = plan.bug {
         command += &format!(" --bug {bug:?}");

@@ -52,6 +52,7 @@ fn planned(members: usize, standbys: usize, faults: Vec<Injection>) -> Plan {
         gone: None,
         whole: false,
         bug: None,
+        archive: None,
         faults,
         seed: 1,
     }

@@ -3,8 +3,9 @@
 #[path = "support/seeds.rs"]
 mod seeds;
 
+use machine::units::Bytes;
 use sim::computing::{computed, per_second};
-use sim::simulator::{Bug, Fault, Injection, Line, Outcome, Plan, Target, run, shrink};
+use sim::simulator::{Archive, Bug, Fault, Injection, Line, Outcome, Plan, Target, run, shrink};
 
 #[test]
 fn one_seed_is_one_run() {
@@ -50,6 +51,56 @@ fn what_fails_is_shrunk_to_fewer_faults_that_still_fail() {
         broken(seed).faults.len()
     );
     assert!(run(broken(seed).without(&left_out), false).wrong.is_some());
+}
+
+#[test]
+fn the_archive_has_all_wal() {
+    let coverage = seeds::nothing_is_wrong(Plan::archived, 200, " --archive");
+    let reached = |goal: &str| coverage.reached.get(goal).copied().unwrap_or(0);
+    for goal in [
+        "archived in the end",
+        "pushed by a former primary",
+        "struck off by a standby",
+    ] {
+        assert!(reached(goal) > 20, "{goal}: {}", reached(goal));
+    }
+}
+
+/// Commits wait for no standby. 1 has less WAL than 2 and 3, is elected while these are cut off, archives WAL of its own
+/// timeline, and is lost. The user accepts that. 2 and 3 elect one of them, which has not told yet how far the archive
+/// is: what 1 has told is about other WAL than theirs.
+#[test]
+fn nothing_is_struck_off_by_what_an_abandoned_timeline_had() {
+    let mut reached = 0;
+    for seed in 0..20 {
+        let outcome = run(abandoned(seed), true);
+        assert_eq!(outcome.wrong, None, "seed {seed}");
+        let follows = |line: &Line| line.at > 42_000 && line.what.starts_with("promoted to timeline 3");
+        reached += usize::from(outcome.lines.iter().any(follows));
+    }
+    assert!(reached > 10, "the situation came about {reached} times");
+}
+
+fn abandoned(seed: u64) -> Plan {
+    let mut plan = Plan::failovers(seed, Fault::CutNode, 1);
+    (plan.members, plan.replicas, plan.rates) = (4, 4, vec![0; 4]);
+    plan.durability = api::WantedDurability::default();
+    plan.archive = Some(Archive {
+        segment: Bytes(64 << 10),
+        room: Bytes::gib(1),
+    });
+    plan.length = 70_000;
+    plan.faults = vec![
+        strike(Fault::StoreOutage, 3_000, 9_000, 0, 0),
+        strike(Fault::CutPair, 5_000, 9_000, 0, 0),
+        strike(Fault::CutNode, 8_500, 30_100, 2, 0),
+        strike(Fault::CutNode, 8_500, 30_100, 3, 0),
+        strike(Fault::Reboot, 8_600, 69_000, 0, 0),
+        strike(Fault::StoreOutage, 29_900, 60_000, 0, 0),
+        strike(Fault::Reboot, 30_000, 69_000, 1, 0),
+        strike(Fault::AcceptLoss, 42_000, 42_001, 0, 1),
+    ];
+    plan
 }
 
 /// A primary's PostgreSQL is stalled for 1.1 s while an impostor replicates under a member's name. When it continues it

@@ -6,13 +6,13 @@ use std::path::Path;
 use api::spec::BackupRetention;
 use api::status::{BackupCatalogue, BackupRemoval};
 use backup::Problem;
-use backup::base::{self, BackupInfo, Catalogue, outline, remove_all, wal_before};
+use backup::base::{self, BackupInfo, outline, remove_all, wal_before};
 use backup::layout::{BackupName, Segment};
 use chrono::{DateTime, Utc};
 use machine::archive::WalFile;
 use machine::protocol::{Lsn, Timeline};
 use machine::recovery::{Backup, History, Stored};
-use machine::retention::{Removal, removal};
+use machine::retention::removal;
 use machine::units::Bytes;
 
 use super::attached::{Attached, LIMIT, LINE};
@@ -80,13 +80,21 @@ async fn look(
     };
     let is_before = |segment: &Segment| {
         let segment = WalFile::parse(&segment.to_string(), size).and_then(WalFile::segment);
-        segment.is_some_and(|segment| segment.number < removal.first_segment)
+        segment.is_some_and(|segment| removal.takes_segment(segment))
     };
-    let begins_before = |folder: &&str| first_of(folder).is_some_and(|first| first.number < removal.first_segment);
+    let begins_before = |folder: &&str| first_of(folder).is_some_and(|first| removal.takes_segment(first));
     let of_wal: Vec<&str> = folders.iter().map(String::as_str).filter(begins_before).collect();
     let of_wal = [&of_wal[..], &["partial", "conflicts"]].concat();
     let wal = wal_before(store, folder, LINE, &of_wal, is_before, LIMIT).await?;
-    let rest = rest(&found, &removal, wal);
+    let unfinished = found.unfinished.iter();
+    let rest = Rest {
+        backups: removal.backups.iter().filter_map(|name| name.parse().ok()).collect(),
+        unfinished: unfinished
+            .filter(|name| removal.takes_unfinished(&name.to_string()))
+            .cloned()
+            .collect(),
+        wal,
+    };
     if !(rest.backups.is_empty() && rest.unfinished.is_empty() && rest.wal.is_empty()) {
         let removed = found.complete.iter().filter(|info| rest.backups.contains(&info.name));
         described.removal = Some(BackupRemoval {
@@ -97,23 +105,6 @@ async fn look(
         });
     }
     Ok((described, rest))
-}
-
-fn rest(found: &Catalogue, removal: &Removal, wal: Vec<String>) -> Rest {
-    let of_names = |names: &[String]| {
-        names
-            .iter()
-            .filter_map(|name| name.parse().ok())
-            .collect::<Vec<BackupName>>()
-    };
-    let anchor: Option<BackupName> = removal.anchor.as_ref().and_then(|name| name.parse().ok());
-    // Names begin with the time.
-    let began_before = |name: &&BackupName| anchor.as_ref().is_some_and(|anchor| *name < anchor);
-    Rest {
-        backups: of_names(&removal.backups),
-        unfinished: found.unfinished.iter().filter(began_before).cloned().collect(),
-        wal,
-    }
 }
 
 /// Removes backups before the WAL that they need: at no time is there a complete one without its WAL.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
-use machine::archive::WalFile;
+use machine::archive::{Lineage, WalFile};
 use machine::protocol::Epoch;
 use machine::units::Bytes;
 
@@ -34,7 +34,7 @@ impl Pushes {
         wal: &Path,
         (name, file): (&str, WalFile),
         epoch: Epoch,
-        size: Bytes,
+        (size, lineage): (Bytes, &Lineage),
     ) -> Push {
         // What has failed is tried again.
         self.0.retain(|_, push| !matches!(push.peek(), Some(Err(_))));
@@ -57,7 +57,8 @@ impl Pushes {
         let mut free = at_once.saturating_sub(self.under_way());
         let waiting = marks::waiting(wal).unwrap_or_default();
         for next in waiting.iter().skip_while(|waiting| waiting.as_str() <= name) {
-            let segment = WalFile::parse(next, size).filter(|file| matches!(file, WalFile::Segment(_)));
+            let file = WalFile::parse(next, size).map(|file| lineage.file(file, size));
+            let segment = file.filter(|file| matches!(file, WalFile::Segment(_)));
             match segment {
                 Some(file) if free > 0 => {
                     if !self.0.contains_key(next) {

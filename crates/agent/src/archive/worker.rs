@@ -10,7 +10,7 @@ use anyhow::Context;
 use api::status::BackupCatalogue;
 use backup::Fence;
 use chrono::Utc;
-use machine::archive::{Answer, ArchiveFence, ArchiveRecord, Charge, Room, WalFile, answer};
+use machine::archive::{Answer, ArchiveFence, ArchiveRecord, Charge, Lineage, Room, WalFile, answer};
 use machine::protocol::Epoch;
 use machine::units::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -142,7 +142,7 @@ impl Worker {
         let Some(order) = order else {
             return Reply::Later;
         };
-        let (file, size, room) = match self.look(name) {
+        let (file, size, room, lineage) = match self.look(name) {
             Ok(looked) => looked,
             Err(error) => {
                 eprintln!("{name}: {error}");
@@ -163,7 +163,7 @@ impl Worker {
             }
             Answer::Push(epoch) => {
                 tokio::select! {
-                    pushed = self.push((name, file), &order, epoch, size) => pushed,
+                    pushed = self.push((name, file), &order, epoch, (size, &lineage)) => pushed,
                     // A push that is under way goes on, and does no harm: only this server's own WAL is written, under its own name.
                     reply = no_longer_pushes(orders.clone()) => reply,
                 }
@@ -171,19 +171,26 @@ impl Worker {
         }
     }
 
-    fn look(&self, name: &str) -> anyhow::Result<(WalFile, Bytes, Room)> {
+    fn look(&self, name: &str) -> anyhow::Result<(WalFile, Bytes, Room, Lineage)> {
         let wal = &self.paths.wal;
         let size = Bytes(segment_size(wal).context("find the size of a segment")?);
         let file = WalFile::parse(name, size).context("this is no file of WAL")?;
+        let (progress, lineage) = marks::read(wal, size).context("read what waits")?;
         let space = rustix::fs::statvfs(wal).context("measure the volume")?;
         let room = Room {
             left: Bytes(space.f_bavail.saturating_mul(space.f_frsize)),
-            waiting: marks::read(wal, size).context("read what waits")?.waiting,
+            waiting: progress.waiting,
         };
-        Ok((file, size, room))
+        Ok((lineage.file(file, size), size, room, lineage))
     }
 
-    async fn push(&self, (name, file): (&str, WalFile), order: &Order, epoch: Epoch, size: Bytes) -> Reply {
+    async fn push(
+        &self,
+        (name, file): (&str, WalFile),
+        order: &Order,
+        epoch: Epoch,
+        (size, lineage): (Bytes, &Lineage),
+    ) -> Reply {
         let Some(target) = &order.target else {
             return Reply::Later;
         };
@@ -191,7 +198,7 @@ impl Worker {
             let store = self.store(target, size).await?;
             let begun = {
                 let mut pushes = self.pushes.lock().unwrap_or_else(PoisonError::into_inner);
-                pushes.begin(&store, &self.paths.wal, (name, file), epoch, size)
+                pushes.begin(&store, &self.paths.wal, (name, file), epoch, (size, lineage))
             };
             begun.await
         };
@@ -281,7 +288,7 @@ impl Worker {
             Fence::BestEffort => ArchiveFence::BestEffort,
         });
         Ok(ArchiveRecord {
-            progress: marks::read(wal, size)?,
+            progress: marks::read(wal, size)?.0,
             fence,
             given_up: self.given_up.load(Ordering::Relaxed),
             fault: self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone(),

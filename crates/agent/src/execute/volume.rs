@@ -128,6 +128,7 @@ impl Executor {
                     folder: format!("{namespace}/{}", from.cluster),
                     target,
                     exclusive,
+                    verify_files: recovery.verify_files,
                     backup: recovery.backup,
                     program: recovering.program,
                     owner: initdb.owner().to_owned(),

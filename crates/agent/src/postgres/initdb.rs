@@ -48,6 +48,7 @@ pub async fn initdb(
     system_user: &str,
     request: &InitdbRequest,
 ) -> Result<(), PostgresError> {
+    let file_systems = volume.blocking(Volume::file_systems).await?;
     volume.blocking(|volume| volume.begin_staging("initdb")).await?;
     run_initdb(tools, volume, request).await?;
     let mut server = PrivateServer::start(tools, volume, system_user, Launch::default()).await?;
@@ -56,7 +57,7 @@ pub async fn initdb(
     made?;
     stopped?;
     // Nothing has been synchronized to disk so far; now everything is.
-    sync(tools, volume, INITDB_TIMEOUT).await?;
+    sync(tools, volume, file_systems, INITDB_TIMEOUT).await?;
     Ok(volume.blocking(Volume::finish_staging).await?)
 }
 

@@ -13,7 +13,7 @@ use super::sql::{SqlError, classify, connect, describe_refusal};
 use super::{PostgresError, Sql, StartError, blocking, hba};
 use crate::process::{Running, Signal, Supervisor};
 use crate::tools::Tools;
-use crate::volume::Volume;
+use crate::volume::{FileSystems, Volume};
 
 /// Longest time for a new, empty server to start or stop.
 pub(super) const SERVER_TIMEOUT: Duration = Duration::from_secs(120);
@@ -155,8 +155,18 @@ impl Drop for PrivateServer {
     }
 }
 
-/// Synchronizes the staged PGDATA to disk.
-pub(super) async fn sync(tools: &Tools, volume: &Volume, limit: Duration) -> Result<(), PostgresError> {
+/// Synchronizes the staged PGDATA to disk; `file_systems` were opened before anything was written there. PostgreSQL's own program, which
+/// flushes the disk for each file, does it where the file systems cannot be synchronized as a whole.
+pub(super) async fn sync(
+    tools: &Tools,
+    volume: &Volume,
+    file_systems: FileSystems,
+    limit: Duration,
+) -> Result<(), PostgresError> {
+    let synced = blocking(move || file_systems.sync()).await;
+    if synced.map_err(file("synchronize the volume"))? {
+        return Ok(());
+    }
     let mut command = tools.command("initdb");
     command.arg("--sync-only").arg("-D").arg(volume.staging_pgdata());
     tools.supervisor().run(command, limit).await?;

@@ -52,6 +52,8 @@ pub struct RecoveryRequest {
     pub target: Target,
     /// It stops just before the target, not just after it.
     pub exclusive: bool,
+    /// All files are read once more after they were unpacked.
+    pub verify_files: bool,
     /// The agent's program, for `restore_command`.
     pub program: PathBuf,
     /// Role that owns the application's database. It is made if the backup has none of this name.
@@ -150,9 +152,10 @@ pub async fn recover(
 ) -> Result<Recovered, RecoveryError> {
     let source = Source::open(request)?;
     let (info, plan) = source.plan(tools, request).await?;
+    let file_systems = volume.blocking(Volume::file_systems).await?;
     volume.blocking(|volume| volume.begin_staging("recovery")).await?;
     source.unpack(volume, &info, progress).await?;
-    verify(tools, volume, &info, progress).await?;
+    verify(tools, volume, &info, request, progress).await?;
     let order = Order {
         place: request.place.clone(),
         access: request.access.clone(),
@@ -176,7 +179,7 @@ pub async fn recover(
         bytes: 0,
         total: 0,
     });
-    sync(tools, volume, NO_LIMIT).await?;
+    sync(tools, volume, file_systems, NO_LIMIT).await?;
     volume.blocking(Volume::finish_staging).await?;
     Ok(Recovered {
         backup: order.plan.backup.name.clone(),
@@ -283,11 +286,13 @@ fn stored(list: &WalList, size: Bytes) -> Stored {
     }
 }
 
-/// Has PostgreSQL's own tool compare all files with the backup's manifest, and compares the identity of the database.
+/// Has PostgreSQL's own tool look if all files of the backup's manifest are there, with their sizes, and compares the identity of the
+/// database. Their checksums were compared while they were unpacked; the tool reads them again only if the request says so.
 async fn verify(
     tools: &Tools,
     volume: &Volume,
     info: &BackupInfo,
+    request: &RecoveryRequest,
     progress: &(impl Fn(Progress) + Sync),
 ) -> Result<(), RecoveryError> {
     const TOOL: &str = "pg_verifybackup";
@@ -299,10 +304,16 @@ async fn verify(
         });
         let mut command = tools.command(TOOL);
         // The WAL is not there yet: it comes from the archive, with its own hashes.
-        command.args(["--no-parse-wal", "--quiet"]).arg(volume.staging_pgdata());
+        command.args(["--no-parse-wal", "--quiet"]);
+        if !request.verify_files {
+            command.arg("--skip-checksums");
+        }
+        command.arg(volume.staging_pgdata());
         tools.supervisor().run(command, NO_LIMIT).await?;
     } else {
-        tracing::warn!("there is no {TOOL} in this image: the backup's files are not compared with its manifest");
+        tracing::warn!(
+            "there is no {TOOL} in this image: the files were compared with the manifest only while they were unpacked"
+        );
     }
     let found = volume.staged_control_data(tools).await?.system_id;
     if found != info.system_id {

@@ -4,7 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use machine::archive::{Mark, Progress, Segment, WalFile, newest, progress, unmarked};
+use machine::archive::{Lineage, Mark, Progress, WalFile, newest_timeline, progress, unmarked};
+use machine::protocol::Timeline;
 use machine::units::Bytes;
 
 use super::forks;
@@ -28,32 +29,32 @@ pub(super) fn ask_again(wal: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How far the archive is complete, by PostgreSQL's marks. Complete segments that have none ([`unmarked`]) are marked as ready.
-pub(crate) fn read(wal: &Path, size: Bytes) -> io::Result<Progress> {
+/// How far the archive is complete, by PostgreSQL's marks, and of which history its WAL is. Complete segments that have no mark
+/// ([`unmarked`]) are marked as ready.
+pub(crate) fn read(wal: &Path, size: Bytes) -> io::Result<(Progress, Lineage)> {
     // All from one list: a mark that comes between two would let the archive look complete beyond a gap.
     let mut marks = all(wal, size)?;
-    for segment in without_mark(wal, size, &marks)? {
+    let lineage = lineage(wal, &marks)?;
+    let names = names(wal)?;
+    let files = names.iter().filter_map(|name| WalFile::parse(name, size)?.segment());
+    for segment in unmarked(files, &marks, &lineage, size) {
         let name = segment.name(size);
         eprintln!("{name} is complete and was not marked: it is to be archived, too");
         fs::write(wal.join(STATUS).join(format!("{name}{READY}")), "")?;
         marks.push((WalFile::Segment(segment), Mark::Ready));
     }
-    Ok(progress(marks, size))
+    Ok((progress(marks, &lineage, size), lineage))
 }
 
-fn without_mark(wal: &Path, size: Bytes, marks: &[(WalFile, Mark)]) -> io::Result<Vec<Segment>> {
-    let Some(newest) = newest(marks) else {
-        return Ok(Vec::new());
-    };
-    let history = wal.join(format!("{:08X}.history", newest.timeline.0));
+fn lineage(wal: &Path, marks: &[(WalFile, Mark)]) -> io::Result<Lineage> {
+    let timeline = newest_timeline(marks).unwrap_or(Timeline(1));
+    let history = wal.join(format!("{:08X}.history", timeline.0));
     let ancestors = match fs::read_to_string(history) {
         Ok(text) => forks(&text).map_err(io::Error::other)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error),
     };
-    let names = names(wal)?;
-    let files = names.iter().filter_map(|name| WalFile::parse(name, size)?.segment());
-    Ok(unmarked(files, marks, &ancestors, size))
+    Ok(Lineage { timeline, ancestors })
 }
 
 fn all(wal: &Path, size: Bytes) -> io::Result<Vec<(WalFile, Mark)>> {
@@ -94,7 +95,7 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
 mod tests {
     use std::path::PathBuf;
 
-    use machine::protocol::{Lsn, Position, Timeline};
+    use machine::protocol::{Lsn, Position};
 
     use super::*;
 
@@ -148,7 +149,12 @@ mod tests {
         ] {
             fs::write(wal.join(name), "").expect("written");
         }
-        read(&wal, size).expect("marked");
+        let (_, lineage) = read(&wal, size).expect("marked");
+        let fork = lineage.ancestors.iter().map(|fork| (fork.timeline.0, fork.end.0));
+        assert_eq!(
+            (lineage.timeline, fork.collect()),
+            (Timeline(2), vec![(1, 0x0068_0000)])
+        );
         let found = [
             "000000010000000000000005",
             "000000020000000000000006",
@@ -168,7 +174,7 @@ mod tests {
         ];
         let wal = wal("progress", &marks);
         let size = Bytes::mib(1);
-        let found = read(&wal, size).expect("read");
+        let (found, _) = read(&wal, size).expect("read");
         let up_to = Position {
             timeline: Timeline(1),
             lsn: Lsn(4 << 20),

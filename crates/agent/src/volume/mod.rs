@@ -8,6 +8,7 @@
 
 mod aside;
 mod control;
+mod file_systems;
 mod files;
 mod history;
 mod identity;
@@ -33,6 +34,7 @@ use crate::tools::Tools;
 use files::{exists, failed, is_empty, remove_tree};
 
 pub use control::{ClusterState, ControlData, EnforcedSettings, WalSizes};
+pub(crate) use file_systems::FileSystems;
 pub(crate) use files::{make_directory, read_if_there, sync_parent, write_atomically, write_for_now, write_whole};
 pub(crate) use history::forks;
 pub use identity::Member;
@@ -175,6 +177,12 @@ impl Volume {
         }
     }
 
+    /// Where the volumes are mounted.
+    fn mounts(&self) -> impl Iterator<Item = &Path> {
+        let wal = self.wal.as_deref().and_then(Path::parent);
+        [Some(self.data.as_path()), wal].into_iter().flatten()
+    }
+
     /// Makes the directories. Nothing is removed.
     ///
     /// # Errors
@@ -184,8 +192,7 @@ impl Volume {
         if let Some(pod) = self.wal_of_another.clone() {
             return Err(VolumeError::AnothersWal { pod });
         }
-        let mounts = [Some(self.data.as_path()), self.wal.as_deref().and_then(Path::parent)];
-        for mount in mounts.into_iter().flatten() {
+        for mount in self.mounts() {
             fs::read_dir(mount).map_err(failed("open the volume", mount))?;
             files::try_writing(mount).map_err(failed("write to the volume", mount))?;
         }

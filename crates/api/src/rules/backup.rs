@@ -2,7 +2,7 @@
 
 use super::{Rule, text};
 use crate::ClusteredDatabase;
-use crate::spec::{BackupRetention, BackupSchedule, S3Store, StoreSpec};
+use crate::spec::{BackupDrill, BackupRetention, BackupSchedule, S3Store, StoreSpec};
 
 /// A bucket's name, by S3's own rules but for names that look like addresses.
 const BUCKET: &str = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]";
@@ -122,6 +122,7 @@ pub(super) fn rules() -> Vec<Rule> {
     rules.extend(of_store!("bootstrap.recovery.from.store", of_recovery));
     rules.extend(schedules());
     rules.extend(retention());
+    rules.extend(drill());
     rules
 }
 
@@ -162,6 +163,43 @@ fn schedules() -> Vec<Rule> {
             ),
             "backup.schedules: a timeZone must be a name such as Europe/Berlin: correct it",
             of_schedules(|one| one.time_zone.as_deref().is_none_or(is_zone)),
+        ),
+    ]
+}
+
+/// Obeyed by a resource without a drill, and by a drill that obeys it.
+fn of_drill(check: fn(&BackupDrill) -> bool) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
+    move |resource| {
+        let backup = resource.spec.backup.as_ref();
+        backup.and_then(|backup| backup.drill.as_ref()).is_none_or(check)
+    }
+}
+
+fn drill() -> Vec<Rule> {
+    vec![
+        Rule::holds(
+            "spec.backup.drill.schedule",
+            format!("size(self) <= {MAX_TIMES} && self.matches('{TIMES}')"),
+            "backup.drill.schedule must have five fields as in a crontab, such as 0 5 * * 0: correct it",
+            of_drill(|drill| is_schedule(&drill.schedule)),
+        ),
+        Rule::holds(
+            "spec.backup.drill.timeZone",
+            format!("size(self) <= {MAX_ZONE} && self.matches('{ZONE}')"),
+            "backup.drill.timeZone must be a name such as Europe/Berlin: correct it",
+            of_drill(|drill| drill.time_zone.as_deref().is_none_or(is_zone)),
+        ),
+        Rule::holds(
+            "spec.backup.drill.limitMinutes",
+            format!("self >= 1 && self <= {MOST}"),
+            format!("backup.drill.limitMinutes must be 1 to {MOST}: correct it"),
+            of_drill(|drill| drill.limit_minutes.is_none_or(|minutes| (1..=MOST).contains(&minutes))),
+        ),
+        Rule::holds(
+            "spec.backup.drill.maxAgeDays",
+            format!("self >= 1 && self <= {MOST}"),
+            format!("backup.drill.maxAgeDays must be 1 to {MOST}: correct it"),
+            of_drill(|drill| drill.max_age_days.is_none_or(|days| (1..=MOST).contains(&days))),
         ),
     ]
 }

@@ -6,8 +6,10 @@
 
 mod attempt;
 mod copies;
+mod files;
 mod info;
 mod list;
+mod manifest;
 mod part;
 mod remove;
 mod tar;

@@ -140,7 +140,7 @@ impl Pieces {
         if !self.piece.is_empty() {
             self.send()?;
         }
-        Ok((self.bytes, crate::segment::hex(self.hash.finish())))
+        Ok((self.bytes, crate::segment::hex(self.hash.finish().as_ref())))
     }
 }
 

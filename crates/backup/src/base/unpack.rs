@@ -2,38 +2,44 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::{Buf, Bytes};
+use bytes::{Buf, Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
 use ring::digest::{Context, SHA256};
-use tar::{Archive, Entry};
+use tar::Archive;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use zstd::stream::read::Decoder;
 
 use super::copies::MANIFEST;
+use super::files::{Destination, fill};
 use super::info::object;
+use super::manifest::Manifest;
 use super::{BackupInfo, BaseError, LIMIT, Part};
 use crate::layout::{BackupFile, ClusterFolder};
 use crate::{Problem, Store};
 
 /// Parts that are unpacked at the same time: one waits for the store while the other writes.
 const PARTS: usize = 2;
-/// The directory that the caller may have replaced by a link.
-const WAL: &str = "pg_wal";
+/// Bytes of the tar that go from the thread that decompresses to the one that writes.
+const BLOCKS: usize = 256 << 10;
+/// So many of these wait for the thread that writes.
+const WAITING: usize = 8;
 
-/// Unpacks a backup into `into`, which exists. Files that are there are replaced. `progress` is called with the bytes
-/// of the store that were read so far.
+/// Unpacks a backup into `into`, which exists, and compares each file with the backup's manifest. Files that are there
+/// are replaced. `progress` is called with the bytes of the store that were read so far.
 ///
 /// Permissions are the backup's; the owner is the user of this process. If `pg_wal` is a link to a directory, it stays,
 /// and the directory gets what is in the backup's `pg_wal`. Memory: ten pieces of [`crate::PIECE`] bytes, and the
-/// compressed manifest.
+/// manifest: about 400 bytes for each file of the database.
 ///
 /// # Errors
-/// Fails with [`BaseError::Missing`] or [`BaseError::Damaged`] for a part that is not as `backup.json` says, and with
-/// [`BaseError::Unpack`] if a file cannot be written or would be outside of `into`.
+/// Fails with [`BaseError::Missing`] or [`BaseError::Damaged`] for a part that is not as `backup.json` says, with
+/// [`BaseError::Manifest`] if the manifest is damaged or names files that the backup does not have, and with
+/// [`BaseError::Unpack`] if a file is not as the manifest says, cannot be written or would be outside of `into`.
 pub async fn unpack(
     store: &Store,
     folder: &ClusterFolder,
@@ -42,33 +48,35 @@ pub async fn unpack(
     into: &Path,
     progress: impl Fn(u64),
 ) -> Result<(), BaseError> {
+    let name = object(folder, line, &info.name, BackupFile::Manifest);
+    let manifest = &Arc::new(read_manifest(store, name, into.join(MANIFEST)).await?);
     let (read, progress) = (&AtomicU64::new(0), &progress);
     let unpacked = stream::iter(&info.parts)
         .map(Ok)
         .try_for_each_concurrent(PARTS, |part| async move {
             let progress = |bytes| progress(read.fetch_add(bytes, Ordering::Relaxed) + bytes);
-            let file = match part.name.parse() {
-                Ok(file @ BackupFile::Part { .. }) => file,
+            let name = match part.name.parse() {
+                Ok(file @ BackupFile::Part { .. }) => object(folder, line, &info.name, file),
                 _ => return Err(Problem::Unusable(format!("{:?} is no name of a part", part.name)).into()),
             };
-            let name = object(folder, line, &info.name, file);
-            unpack_part(store, name, part, into, progress).await
+            let destination = Destination::new(into, Arc::clone(manifest));
+            unpack_part(store, name, part, destination, progress).await
         });
     unpacked.await?;
-    let name = object(folder, line, &info.name, BackupFile::Manifest);
-    write_manifest(store, name, into.join(MANIFEST)).await
+    manifest.is_complete().map_err(BaseError::Manifest)
 }
 
 async fn unpack_part(
     store: &Store,
     name: String,
     part: &Part,
-    into: &Path,
+    destination: io::Result<Destination>,
     progress: impl Fn(u64),
 ) -> Result<(), BaseError> {
     let (sender, pieces) = mpsc::channel(1);
-    let into = into.to_owned();
-    let working = spawn_blocking(move || work(&into, pieces));
+    let (blocks, tar) = mpsc::channel(WAITING);
+    let decompressing = spawn_blocking(move || decompress(Pieces::new(pieces), &blocks));
+    let writing = spawn_blocking(move || write(destination?, Pieces::new(tar)));
     let mut stored = std::pin::pin!(store.read_stream(&name, part.stored_bytes, LIMIT));
     let (mut hash, mut bytes) = (Context::new(&SHA256), 0);
     let mut is_taken = true;
@@ -81,8 +89,8 @@ async fn unpack_part(
         is_taken = is_taken && sender.send(piece).await.is_ok();
     }
     drop(sender);
-    let worked = working.await?;
-    let sha256 = crate::segment::hex(hash.finish());
+    let (decompressed, written) = (decompressing.await?, writing.await?);
+    let sha256 = crate::segment::hex(hash.finish().as_ref());
     if bytes != part.stored_bytes || sha256 != part.sha256 {
         let found = format!(
             "{bytes} bytes with SHA-256 {sha256} instead of {} with {}",
@@ -90,6 +98,8 @@ async fn unpack_part(
         );
         return Err(BaseError::Damaged { name, found });
     }
+    // If the writing ends early, so does the decompressing.
+    let worked = written.and_then(|()| decompressed);
     worked.map_err(|error| BaseError::Unpack { name, error })
 }
 
@@ -100,77 +110,41 @@ fn unread(name: &str, problem: Problem) -> BaseError {
     }
 }
 
-fn work(into: &Path, pieces: mpsc::Receiver<Bytes>) -> io::Result<()> {
-    let mut decoder = Decoder::new(Pieces {
-        pieces,
-        piece: Bytes::new(),
-    })?;
-    let destination = Destination::new(into)?;
-    let mut archive = Archive::new(&mut decoder);
-    archive.set_preserve_mtime(false);
-    for entry in archive.entries()? {
+/// Decompresses a part to its end, where zstd's checksum is.
+fn decompress(stored: Pieces, tar: &mpsc::Sender<Bytes>) -> io::Result<()> {
+    let mut decoder = Decoder::new(stored)?;
+    loop {
+        let mut block = BytesMut::zeroed(BLOCKS);
+        let bytes = fill(&mut decoder, &mut block)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        block.truncate(bytes);
+        let sent = tar.blocking_send(block.freeze());
+        sent.map_err(|_| io::Error::other("nobody takes what is decompressed"))?;
+    }
+}
+
+/// Writes the files of a tar.
+fn write(mut destination: Destination, mut tar: Pieces) -> io::Result<()> {
+    for entry in Archive::new(&mut tar).entries()? {
         destination.unpack(entry?)?;
     }
-    // What is after the tar's end, so that the checksum is checked.
-    io::copy(&mut decoder, &mut io::sink()).map(drop)
-}
-
-/// Where files are unpacked to.
-struct Destination {
-    root: PathBuf,
-    /// Where the link `pg_wal` leads to, if it is one.
-    wal: Option<PathBuf>,
-}
-
-impl Destination {
-    fn new(root: &Path) -> io::Result<Self> {
-        let wal = root.join(WAL);
-        let wal = match wal.is_symlink() {
-            true => Some(wal.canonicalize()?),
-            false => None,
-        };
-        let root = root.to_owned();
-        Ok(Self { root, wal })
-    }
-
-    fn unpack(&self, mut entry: Entry<impl Read>) -> io::Result<()> {
-        let path = entry.path()?.into_owned();
-        let is_inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
-        let kind = entry.header().entry_type();
-        if !path.components().all(is_inside) || !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
-            return Err(refused(&path));
-        }
-        let path: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
-        match (&self.wal, path.strip_prefix(WAL)) {
-            (Some(wal), Ok(rest)) if rest.as_os_str().is_empty() => fs::create_dir_all(wal),
-            (Some(wal), Ok(rest)) => unpack_into(&mut entry, wal, rest),
-            _ => {
-                // Two parts may need the same directory at the same time.
-                fs::create_dir_all(self.root.join(path.parent().unwrap_or(Path::new(""))))?;
-                match entry.unpack_in(&self.root)? {
-                    true => Ok(()),
-                    false => Err(refused(&path)),
-                }
-            }
-        }
-    }
-}
-
-/// Unpacks a directory or a file of `pg_wal`.
-fn unpack_into(entry: &mut Entry<impl Read>, wal: &Path, rest: &Path) -> io::Result<()> {
-    let path = wal.join(rest);
-    fs::create_dir_all(path.parent().unwrap_or(wal))?;
-    entry.unpack(path).map(drop)
-}
-
-fn refused(path: &Path) -> io::Error {
-    io::Error::other(format!("{} is nothing that a backup may hold", path.display()))
+    // What is after the tar's end.
+    io::copy(&mut tar, &mut io::sink()).map(drop)
 }
 
 /// Reads pieces as they come.
 struct Pieces {
     pieces: mpsc::Receiver<Bytes>,
     piece: Bytes,
+}
+
+impl Pieces {
+    fn new(pieces: mpsc::Receiver<Bytes>) -> Self {
+        let piece = Bytes::new();
+        Self { pieces, piece }
+    }
 }
 
 impl Read for Pieces {
@@ -187,17 +161,22 @@ impl Read for Pieces {
     }
 }
 
-async fn write_manifest(store: &Store, name: String, to: PathBuf) -> Result<(), BaseError> {
+/// Reads the manifest, and leaves a copy of it for PostgreSQL's own program.
+async fn read_manifest(store: &Store, name: String, to: PathBuf) -> Result<Manifest, BaseError> {
     let stored = store
         .read(&name, LIMIT)
         .await
         .map_err(|problem| unread(&name, problem))?;
-    let write = move || {
+    let work = move || {
+        let content = zstd::stream::decode_all(&stored[..])?;
         let mut options = fs::OpenOptions::new();
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let file = options.write(true).create(true).truncate(true).open(to)?;
-        zstd::stream::copy_decode(&stored[..], file)
+        let mut file = options.write(true).create(true).truncate(true).open(to)?;
+        io::Write::write_all(&mut file, &content)?;
+        Ok::<_, io::Error>(Manifest::parse(&content))
     };
-    let written = spawn_blocking(write).await?;
-    written.map_err(|error| BaseError::Unpack { name, error })
+    match spawn_blocking(work).await? {
+        Ok(parsed) => parsed.map_err(BaseError::Manifest),
+        Err(error) => Err(BaseError::Unpack { name, error }),
+    }
 }

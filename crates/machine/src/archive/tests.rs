@@ -28,6 +28,13 @@ fn pushes() -> Charge {
     }
 }
 
+fn on(timeline: u32, ancestors: &[Fork]) -> Lineage {
+    Lineage {
+        timeline: Timeline(timeline),
+        ancestors: ancestors.to_vec(),
+    }
+}
+
 fn asked(charge: Charge, file: WalFile) -> Answer {
     answer(charge, file, SIZE, ROOMY, NOW)
 }
@@ -91,7 +98,7 @@ fn other_names_are_no_files_of_wal() {
 fn the_archive_is_complete_up_to_the_first_segment_that_waits() {
     let ready = |timeline, number| (WalFile::Segment(segment(timeline, number)), Mark::Ready);
     let done = |timeline, number| (WalFile::Segment(segment(timeline, number)), Mark::Done);
-    let of = |marks: &[(WalFile, Mark)]| progress(marks.iter().copied(), SIZE);
+    let of = |marks: &[(WalFile, Mark)]| progress(marks.iter().copied(), &on(9, &[]), SIZE);
     assert_eq!(of(&[]), Progress::default());
     assert_eq!(of(&[done(1, 4), done(1, 5)]).up_to, up_to(1, 6));
     let behind = of(&[done(1, 4), ready(1, 7), ready(1, 5), done(1, 6)]);
@@ -183,7 +190,7 @@ fn a_complete_segment_without_a_mark_is_found() {
         of.iter().map(|&(timeline, number)| segment(timeline, number)).collect()
     };
     let found = |there: &[(u32, u64)], marked: &[(u32, u64)], ancestors: &[Fork]| {
-        unmarked(files(there), &marks(marked), ancestors, SIZE)
+        unmarked(files(there), &marks(marked), &on(9, ancestors), SIZE)
     };
     assert_eq!(
         found(&[(1, 5), (1, 6), (1, 7), (1, 8)], &[(1, 5), (1, 7)], &[]),
@@ -204,4 +211,22 @@ fn a_complete_segment_without_a_mark_is_found() {
     );
     // A timeline that is no ancestor.
     assert_eq!(found(&[(3, 6), (4, 7)], &[(4, 7)], &[fork]), []);
+}
+
+/// As PostgreSQL does it: 00000001000000000000000E.ready on a standby whose primary was promoted at 0/E000A0.
+#[test]
+fn the_segment_in_which_a_timeline_ended_is_no_whole_one() {
+    let forks = [(1, 8 * SIZE.0 + 100), (2, 9 * SIZE.0)].map(|(timeline, end)| Fork {
+        timeline: Timeline(timeline),
+        end: Lsn(end),
+    });
+    let lineage = on(3, &forks);
+    for (timeline, number, is_whole) in [(1, 7, true), (1, 8, false), (2, 8, true), (2, 9, false), (3, 9, true)] {
+        let segment = segment(timeline, number);
+        let file = match is_whole {
+            true => WalFile::Segment(segment),
+            false => WalFile::Partial(segment),
+        };
+        assert_eq!(lineage.file(WalFile::Segment(segment), SIZE), file, "{segment:?}");
+    }
 }

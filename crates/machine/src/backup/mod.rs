@@ -28,7 +28,7 @@ pub struct Observed {
 /// A ClusteredDatabase, as far as its backups read it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cluster {
-    /// It is being deleted.
+    /// It is being deleted, and this is not its last backup.
     pub deleting: bool,
     /// Why it takes no backup now, if that is the user's doing.
     pub idle: Option<&'static str>,

@@ -3,7 +3,10 @@
 use api::WantedDurability;
 use api::backup::BackupSource;
 use api::operation::DiscardQuarantined;
-use api::status::{ChosenImage, GrantedStorage, NotedRequest, RestartPermit, ScheduledRun, SwitchoverMemo};
+use api::status::{
+    ChosenImage, DrillResult, DrillRun, FinalBackupMemo, GrantedStorage, NotedRequest, RestartPermit, ScheduledRun,
+    SwitchoverMemo,
+};
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 
@@ -99,6 +102,10 @@ pub enum Action {
         /// Whose files it copies.
         source: BackupSource,
     },
+    /// Make the ClusteredDatabase of this name from the backups: [`crate::drill::spec`]. One that is there by now is left alone.
+    MakeDrill(String),
+    /// Delete the ClusteredDatabase of a drill.
+    DeleteDrill(ObjectVersion),
 }
 
 impl Apply {
@@ -131,6 +138,8 @@ impl Action {
             | Action::AdoptClaim(claim)
             | Action::DeleteClaim(claim) => Target::Claim(claim.name().to_owned()),
             Action::MakeBackup { name, .. } => Target::Backup(name.clone()),
+            Action::MakeDrill(name) => Target::Drill(name.clone()),
+            Action::DeleteDrill(drill) => Target::Drill(drill.name().to_owned()),
         })
     }
 
@@ -156,6 +165,8 @@ impl Action {
             Action::AdoptClaim(_) => "AdoptClaim",
             Action::DeleteClaim(_) => "DeleteClaim",
             Action::MakeBackup { .. } => "MakeBackup",
+            Action::MakeDrill(_) => "MakeDrill",
+            Action::DeleteDrill(_) => "DeleteDrill",
         }
     }
 }
@@ -298,6 +309,12 @@ pub enum StatusChange {
     RequestStop,
     /// Take `intent.stop` back.
     EndStop,
+    /// `memo.drill`, and `status.backup.drill` if it has ended.
+    RecordDrill(DrillRun, Option<DrillResult>),
+    /// Take `memo.drill` back.
+    ForgetDrill,
+    /// `memo.finalBackup`.
+    RecordFinalBackup(FinalBackupMemo),
     /// `memo.deletionDone`.
     DeletionDone(DeletionStep),
 }
@@ -305,6 +322,8 @@ pub enum StatusChange {
 /// Steps of a deletion that are recorded when done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub enum DeletionStep {
+    /// The last backup is complete, or was given up.
+    FinalBackup,
     /// PostgreSQL has stopped everywhere, or the time for it has passed.
     Stopped,
     /// The pods are gone, or the time for it has passed.
@@ -317,6 +336,7 @@ impl DeletionStep {
     /// As it stands in `memo.deletionDone`.
     pub const fn as_str(self) -> &'static str {
         match self {
+            DeletionStep::FinalBackup => "FinalBackup",
             DeletionStep::Stopped => "Stopped",
             DeletionStep::PodsGone => "PodsGone",
             DeletionStep::Volumes => "Volumes",

@@ -6,7 +6,9 @@ use api::ClusteredDatabaseStatus;
 use api::backup::BackupSource;
 use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
 
+use super::drill;
 use super::facts::Facts;
+use super::final_backup;
 use super::health::{Answer, Reason};
 use super::schedule;
 use crate::archive::ArchiveRecord;
@@ -47,6 +49,7 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
         last_backup: completed.or(before.last_backup),
         next_backup_time: before.next_backup_time,
         catalogue: record.catalogue.clone().or(before.catalogue),
+        drill: before.drill,
         archive: ArchiveStatus {
             fence: record.fence,
             archived_up_to,
@@ -61,10 +64,13 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
 /// is.
 pub(super) fn backup_to_take(facts: &Facts<'_>) -> (Option<String>, BackupSource) {
     let (spec, intent) = (&facts.wanted.spec, &facts.status.intent);
-    if spec.paused {
+    let takes_backups = if facts.wanted.deleting {
+        final_backup::is_open(facts)
+    } else if spec.paused {
         return (intent.backup.clone(), intent.backup_source);
-    }
-    let takes_backups = spec.backup.is_some() && !spec.hibernated && !facts.wanted.deleting;
+    } else {
+        spec.backup.is_some() && !spec.hibernated
+    };
     match facts.wanted.backup.filter(|_| takes_backups) {
         Some(uid) => (Some(uid.to_owned()), facts.wanted.backup_source),
         None => (None, BackupSource::default()),
@@ -87,7 +93,7 @@ pub(super) fn without_progress(status: &ClusteredDatabaseStatus) -> ClusteredDat
 /// The answer of [`BACKUP_HEALTHY`]; `None` without `spec.backup`.
 pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
     facts.wanted.spec.backup.as_ref()?;
-    if let Some(fault) = schedule::fault(facts) {
+    if let Some(fault) = schedule::fault(facts).or_else(|| drill::fault(facts)) {
         return Some(Answer::new(false, Reason::ScheduleInvalid, fault));
     }
     let answer = match record(facts) {
@@ -134,7 +140,7 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
             "WAL is archived, and the store refuses to write an object twice",
         ),
     };
-    Some(answer)
+    Some(drill::proven(facts, answer))
 }
 
 #[cfg(test)]

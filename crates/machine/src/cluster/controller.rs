@@ -65,7 +65,10 @@ impl Controller for Cluster {
             | Action::ResizeClaim { .. }
             | Action::UpdateClaim(_)
             | Action::AdoptClaim(_)
-            | Action::MakeBackup { .. } => false,
+            | Action::MakeBackup { .. }
+            | Action::MakeDrill(_)
+            // Its UID and its owner say whose it is, and it has served nobody.
+            | Action::DeleteDrill(_) => false,
         }
     }
 }

@@ -79,6 +79,8 @@ pub enum Step {
     Scaling,
     /// Volumes are being grown.
     Volumes,
+    /// The last backup before a deletion is being taken.
+    BackingUp,
     /// PostgreSQL is being stopped: everywhere, or in instances that are fenced.
     Stopping,
     /// Pods are going away.
@@ -93,7 +95,7 @@ pub enum Step {
 
 impl Step {
     /// All of them, in declaration order.
-    pub const ALL: [Step; 15] = [
+    pub const ALL: [Step; 16] = [
         Step::Objects,
         Step::Bootstrap,
         Step::Standbys,
@@ -104,6 +106,7 @@ impl Step {
         Step::Rollout,
         Step::Scaling,
         Step::Volumes,
+        Step::BackingUp,
         Step::Stopping,
         Step::Removing,
         Step::Supervised,
@@ -124,6 +127,7 @@ impl Step {
             Step::Rollout => "Rollout",
             Step::Scaling => "Scaling",
             Step::Volumes => "Volumes",
+            Step::BackingUp => "BackingUp",
             Step::Stopping => "Stopping",
             Step::Removing => "Removing",
             Step::Supervised => "Supervised",

@@ -103,15 +103,15 @@ fn let_go(facts: &Facts<'_>) -> Option<Proposal> {
     None
 }
 
-fn done(facts: &Facts<'_>, step: DeletionStep) -> bool {
+pub(super) fn done(facts: &Facts<'_>, step: DeletionStep) -> bool {
     facts.status.memo.deletion_done.iter().any(|name| name == step.as_str())
 }
 
-fn record(step: DeletionStep, because: &'static str) -> Option<Proposal> {
-    let during = if step == DeletionStep::Stopped {
-        Step::Stopping
-    } else {
-        Step::Removing
+pub(super) fn record(step: DeletionStep, because: &'static str) -> Option<Proposal> {
+    let during = match step {
+        DeletionStep::FinalBackup => Step::BackingUp,
+        DeletionStep::Stopped => Step::Stopping,
+        DeletionStep::PodsGone | DeletionStep::Volumes => Step::Removing,
     };
     Proposal::act(
         during,

@@ -323,6 +323,7 @@ impl WaitKey {
             Target::Pod(name) | Target::Resize(name) | Target::Certificate(name) => Self::pod(reason, name),
             Target::Claim(name) => Self::claim(reason, name),
             Target::Backup(name) => Self::of(reason, "dbb", name),
+            Target::Drill(name) => Self::of(reason, "cdb", name),
         }
     }
 }

@@ -196,7 +196,8 @@ pub(super) fn is_over(facts: &Facts<'_>, target: &Target) -> bool {
         | Target::Pod(_)
         | Target::Claim(_)
         | Target::Certificate(_)
-        | Target::Backup(_) => false,
+        | Target::Backup(_)
+        | Target::Drill(_) => false,
     }
 }
 

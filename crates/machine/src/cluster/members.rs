@@ -209,6 +209,9 @@ fn describe(changes: &[StatusChange]) -> String {
             | StatusChange::EndStop
             | StatusChange::RecordSchedule(..)
             | StatusChange::ForgetSchedule(_)
+            | StatusChange::RecordFinalBackup(_)
+            | StatusChange::RecordDrill(..)
+            | StatusChange::ForgetDrill
             | StatusChange::DeletionDone(_) => {}
         }
     }

@@ -27,11 +27,13 @@ mod creation;
 mod decision;
 mod deletion;
 mod drift;
+mod drill;
 mod durability;
 mod facts;
 mod failover;
 mod failure;
 mod fenced;
+mod final_backup;
 pub mod health;
 mod hibernation;
 mod idle;
@@ -81,9 +83,9 @@ pub use fenced::fence_of;
 pub use image::image_in_use;
 pub use internal::{InternalErrors, with_internal_error};
 pub use observed::{
-    AgentsCertificate, Certificates, Children, Claim, Fault, ForeignRoute, Growth, ImageError, Known, Left, Observed,
-    OwnedState, Pod, Resizing, Resources, StatefulSetView, StorageClass, Target, Trouble, Unreadable, Validity, Volume,
-    WalVolumes,
+    AgentsCertificate, Certificates, Children, Claim, DrillSeen, Fault, ForeignRoute, Growth, ImageError, Known, Left,
+    Observed, OpenBackup, OwnedState, Pod, Resizing, Resources, StatefulSetView, StorageClass, Target, Trouble,
+    Unreadable, Validity, Volume, WalVolumes,
 };
 pub use owned::{OWNED, Owned, OwnedObject, is_wanted};
 pub use page::state_machine_page;
@@ -103,6 +105,7 @@ pub use crate::reconcile::{FaultKind, ObjectVersion, StatusWrite};
 /// All rules, the most important first. The last one always proposes something.
 pub const RULES: &[Rule] = &[
     deletion::RELEASE_FINALIZER,
+    final_backup::FINAL_BACKUP,
     deletion::STOP,
     deletion::REMOVE_PODS,
     deletion::REMOVE_VOLUMES,
@@ -115,6 +118,7 @@ pub const RULES: &[Rule] = &[
     failure::INVALID_SPEC,
     certificates::RENEW,
     schedule::SCHEDULED_BACKUP,
+    drill::DRILL,
     volumes::GROW,
     volumes::UPDATE,
     hibernation::WAKE,
@@ -179,6 +183,7 @@ pub fn decide(
         phase::briefly_away(&facts),
         route::lasts_at(&facts),
         schedule::next_time(&facts),
+        drill::next_time(&facts),
         wait_limit::bound(&facts, &mut proposal.action, phase, proposal.step),
     ];
     Decision {

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
+use api::Phase;
+use api::operation::OperationPhase;
 use api::status::WaitReason;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -74,11 +76,47 @@ pub struct Observed {
     /// The DatabaseBackups that exist, of those that schedules are making.
     #[serde(default)]
     pub scheduled: Known<BTreeSet<String>>,
+    /// The ClusteredDatabase of the name that a drill has (`memo.drill`), if it exists.
+    #[serde(default)]
+    pub drill: Known<Option<DrillSeen>>,
+    /// The last backup before a deletion (`memo.finalBackup`), if its DatabaseBackup exists.
+    #[serde(default)]
+    pub final_backup: Known<Option<OpenBackup>>,
     /// Objects of this database that are there and cannot be read: what they hold is unknown above.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<Unreadable>,
     /// Actions that failed and have not succeeded since (kept by the executor in its memory; after a restart it starts empty).
     pub faults: Vec<Fault>,
+}
+
+/// The ClusteredDatabase of a drill.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrillSeen {
+    /// Its name and UID.
+    pub exact: ObjectVersion,
+    /// This database owns it.
+    pub is_ours: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// Its phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Why it has failed, or what it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A DatabaseBackup.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenBackup {
+    /// How far it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<OperationPhase>,
+    /// What it waits for, or how it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// An object that is there and cannot be read.
@@ -495,6 +533,8 @@ pub enum Target {
     Resize(String),
     /// A DatabaseBackup, by name.
     Backup(String),
+    /// The ClusteredDatabase of a drill, by name.
+    Drill(String),
 }
 
 #[cfg(test)]

@@ -37,7 +37,9 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
         | Action::ResizeClaim { .. }
         | Action::UpdateClaim(_)
         | Action::AdoptClaim(_)
-        | Action::MakeBackup { .. } => "changing",
+        | Action::MakeBackup { .. }
+        | Action::MakeDrill(_)
+        | Action::DeleteDrill(_) => "changing",
     };
     let what = format!("{doing} {} to succeed: {}", describe(facts, &target), fault.message);
     let (reason, who) = match fault.kind {
@@ -87,6 +89,7 @@ pub(super) fn describe(facts: &Facts<'_>, target: &Target) -> String {
         Target::Pod(name) => format!("pod {name}"),
         Target::Claim(name) => format!("claim {name}"),
         Target::Backup(name) => format!("DatabaseBackup {name}"),
+        Target::Drill(name) => format!("ClusteredDatabase {name}"),
         Target::Resize(name) => format!("cpu and memory of pod {name}"),
         Target::Certificate(pod) => format!("the certificate of {pod}"),
     }

@@ -30,41 +30,42 @@ pub const SCHEDULED_BACKUP: Rule = Rule {
 };
 
 /// A schedule that is understood.
-struct Times {
+pub(super) struct Times {
     cron: Cron,
     zone: Tz,
 }
 
 impl Times {
     fn of(schedule: &BackupSchedule) -> Result<Self, String> {
+        let field = format!("backup.schedules: {}", schedule.name);
+        Self::parse(&field, &schedule.schedule, schedule.time_zone.as_deref())
+    }
+
+    /// The times of the schedule in `field`.
+    pub(super) fn parse(field: &str, schedule: &str, zone: Option<&str>) -> Result<Self, String> {
         let parser = CronParser::builder()
             .seconds(Seconds::Disallowed)
             .year(Year::Disallowed)
             .build();
-        let cron = parser.parse(&schedule.schedule).map_err(|error| {
+        let cron = parser.parse(schedule).map_err(|error| {
             format!(
-                "backup.schedules: {}: {:?} is no schedule ({error}): give five fields as in a crontab, such as \"0 3 * * *\"",
-                schedule.name, schedule.schedule
+                "{field}: {schedule:?} is no schedule ({error}): give five fields as in a crontab, such as \"0 3 * * *\""
             )
         })?;
-        let zone = schedule.time_zone.as_deref().unwrap_or("UTC");
-        let zone = Tz::from_str(zone).map_err(|_| {
-            format!(
-                "backup.schedules: {}: {zone:?} is no time zone: give a name such as Europe/Berlin",
-                schedule.name
-            )
-        })?;
+        let zone = zone.unwrap_or("UTC");
+        let zone = Tz::from_str(zone)
+            .map_err(|_| format!("{field}: {zone:?} is no time zone: give a name such as Europe/Berlin"))?;
         Ok(Self { cron, zone })
     }
 
     /// The first time after `at`.
-    fn next(&self, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    pub(super) fn next(&self, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let found = self.cron.find_next_occurrence(&at.with_timezone(&self.zone), false);
         found.ok().map(|time| time.with_timezone(&Utc))
     }
 
     /// The last time that is not after `at`.
-    fn last(&self, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
+    pub(super) fn last(&self, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let found = self.cron.find_previous_occurrence(&at.with_timezone(&self.zone), true);
         found.ok().map(|time| time.with_timezone(&Utc))
     }

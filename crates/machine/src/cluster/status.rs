@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use api::names::{LABEL_CLUSTER, Names};
-use api::status::{Binding, BootstrapGrant, FailureStatus, MemberRole, MemberStatus, Memo, Transition, WaitingStatus};
+use api::status::{
+    BackupStatus, Binding, BootstrapGrant, FailureStatus, MemberRole, MemberStatus, Memo, Transition, WaitingStatus,
+};
 use api::{ClusteredDatabaseStatus, Phase};
 use chrono::{DateTime, Utc};
 
@@ -86,6 +88,8 @@ pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, dec
         | Action::UpdateClaim(_)
         | Action::AdoptClaim(_)
         | Action::MakeBackup { .. }
+        | Action::MakeDrill(_)
+        | Action::DeleteDrill(_)
         | Action::DeleteClaim(_) => {}
     }
     if stored == next {
@@ -218,6 +222,14 @@ fn apply(
             next.intent.stop = false;
             next.memo.put_down = next.epoch;
         }
+        StatusChange::RecordDrill(run, result) => {
+            next.memo.drill = Some(run.clone());
+            if let Some(result) = result {
+                next.backup.get_or_insert_default().drill = Some(result.clone());
+            }
+        }
+        StatusChange::ForgetDrill => next.memo.drill = None,
+        StatusChange::RecordFinalBackup(memo) => next.memo.final_backup = Some(memo.clone()),
         StatusChange::DeletionDone(step) => next.memo.deletion_done.push(step.as_str().to_owned()),
     }
 }
@@ -321,7 +333,8 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
     (next.intent.backup, next.intent.backup_source) = archive::backup_to_take(facts);
     let Some(lease) = facts.lease else { return };
     next.durability = Some(durability::describe(facts));
-    next.backup = archive::describe(facts);
+    let drill = next.backup.take().and_then(|backup| backup.drill);
+    next.backup = archive::describe(facts).map(|backup| BackupStatus { drill, ..backup });
     let serving = lease
         .holder
         .as_ref()

@@ -22,7 +22,7 @@ const REPLACEMENT: TimeDelta = TimeDelta::minutes(30);
 /// How long a wait in this step may last; without a step it is for something to be read.
 pub const fn wait_limit(step: Option<Step>) -> TimeDelta {
     match step {
-        Some(Step::Standbys | Step::Scaling) => CLONE,
+        Some(Step::Standbys | Step::Scaling | Step::BackingUp) => CLONE,
         Some(Step::Rollout) => REPLACEMENT,
         Some(
             Step::Objects

@@ -4,7 +4,6 @@ use chrono::TimeZone;
 use proptest::prelude::*;
 
 use super::*;
-use crate::archive::Segment;
 use crate::protocol::{Fork, Lsn, Timeline};
 use crate::recovery::{Target, plan};
 
@@ -43,6 +42,33 @@ fn alone() -> Stored {
         .into(),
         ..Stored::default()
     }
+}
+
+#[test]
+fn of_unfinished_backups_those_go_that_began_before_the_oldest_kept_one() {
+    let named = |name: &str, at| Backup {
+        name: name.to_owned(),
+        ..backup(1, at)
+    };
+    let backups = [named("20261101T030000Z-F-00aa", 0), named("20261102T030000Z-F-00aa", 1)];
+    let of = |policy| removal(&backups, &alone(), &policy, SIZE, day(9));
+    let taken = of(policy(Some(1), None));
+    assert_eq!(taken.anchor.as_deref(), Some("20261102T030000Z-F-00aa"));
+    for (name, is_taken) in [
+        ("20261101T120000Z-F-ffff", true),
+        ("20261102T030000Z-F-00aa", false),
+        ("20261102T030001Z-F-0000", false),
+    ] {
+        assert_eq!(taken.takes_unfinished(name), is_taken, "{name}");
+    }
+    let none = of(policy(Some(3), None));
+    assert!(!none.takes_unfinished("20201101T120000Z-F-ffff"));
+    let segment = |number| Segment {
+        number,
+        timeline: Timeline(2),
+    };
+    let segments = [0x0f, 0x10].map(|number| taken.takes_segment(segment(number)));
+    assert_eq!((segments, none.takes_segment(segment(0))), ([true, false], false));
 }
 
 fn names(removal: &Removal) -> Vec<&str> {

@@ -1,12 +1,14 @@
 //! One change of a situation, carried out.
 
 use api::Phase;
+use api::operation::OperationPhase;
 use api::spec::{BootstrapSpec, NEWEST, PrimaryUpdatePolicy, RetainedVolumes, VolumeFate};
 use api::status::{BootstrapGrant, FailureStatus, NotedRequest, RequestOutcome, RestartPermit, SwitchoverMemo};
 use chrono::TimeDelta;
 use machine::cluster::model::{Scene, switchover};
-use machine::cluster::{Fault, ImageError, Known, OwnedObject, OwnedState, Resizing, StorageClass};
+use machine::cluster::{Fault, ImageError, Known, OpenBackup, OwnedObject, OwnedState, Resizing, StorageClass};
 use machine::quorum::SyncRule;
+use serde_json::json;
 
 use crate::scenes::{Change, FORMER};
 
@@ -279,10 +281,24 @@ pub fn apply(scene: &mut Scene, change: Change) {
         }),
         Change::Hibernated => scene.edit(|spec| spec.hibernated = true),
         Change::Done(step) => {
-            let step = ["Stopped", "PodsGone", "Volumes"][usize::from(step)];
+            let step = ["FinalBackup", "Stopped", "PodsGone", "Volumes"][usize::from(step)];
             if scene.stored.memo.deletion_done.iter().all(|done| done != step) {
                 scene.stored.memo.deletion_done.push(step.to_owned());
             }
+        }
+        Change::FinalBackup(policy, found) => {
+            let policy = ["None", "BestEffort", "Required"][usize::from(policy)];
+            let backup = json!({"store": {"s3": {"bucket": "wal"}}, "onDelete": {"finalBackup": policy}});
+            scene.edit(|spec| spec.backup = Some(serde_json::from_value(backup).unwrap()));
+            let phases = [None, Some(OperationPhase::Running), Some(OperationPhase::Failed)];
+            scene.observed.final_backup = match phases.get(usize::from(found)) {
+                None => Known::Unknown,
+                Some(None) => Known::Known(None),
+                Some(phase) => Known::Known(Some(OpenBackup {
+                    phase: *phase,
+                    message: None,
+                })),
+            };
         }
         Change::Later(seconds) => scene.now += TimeDelta::seconds(seconds),
     }

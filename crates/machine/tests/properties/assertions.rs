@@ -97,7 +97,31 @@ pub fn assert_action(scene: &Scene, action: &Action) {
             assert!(is_observed(scene, exact))
         }
         Action::MakeWalClaim { .. } => assert!(scene.observed.claims != Known::Unknown),
-        Action::MakeBackup { .. } => assert!(scene.observed.scheduled != Known::Unknown),
+        Action::MakeBackup { name, .. } => {
+            let last = scene
+                .stored
+                .memo
+                .final_backup
+                .as_ref()
+                .is_some_and(|memo| memo.name == *name);
+            assert!(if last {
+                scene.observed.final_backup == Known::Known(None)
+            } else {
+                scene.observed.scheduled != Known::Unknown
+            });
+        }
+        Action::MakeDrill(_) => assert!(scene.observed.drill == Known::Known(None)),
+        Action::DeleteDrill(exact) => {
+            let seen = scene
+                .observed
+                .drill
+                .get()
+                .and_then(Option::as_ref)
+                .expect("it is there");
+            assert!(
+                seen.is_ours && seen.exact == *exact && scene.stored.memo.drill.as_ref().is_some_and(|run| run.ended)
+            );
+        }
         Action::ResizeClaim { claim, .. } | Action::UpdateClaim(claim) => assert!(is_observed(scene, claim)),
         Action::AdoptClaim(exact) => {
             assert!(is_observed(scene, exact));
@@ -398,7 +422,8 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             }
             StatusChange::RequestStop => assert!(scene.deleting || scene.spec.hibernated),
             StatusChange::EndStop => assert!(!scene.deleting && !scene.spec.hibernated),
-            StatusChange::DeletionDone(_) => assert!(scene.deleting),
+            StatusChange::RecordDrill(..) | StatusChange::ForgetDrill => {}
+            StatusChange::RecordFinalBackup(_) | StatusChange::DeletionDone(_) => assert!(scene.deleting),
             StatusChange::PublishMember { .. }
             | StatusChange::ForgetMember { .. }
             | StatusChange::RecordSystemIdentifier(_)

@@ -15,6 +15,7 @@ use crate::apply::apply;
 pub enum Change {
     Child(OwnedObject, Option<OwnedState>),
     PodsUnknown,
+    FinalBackup(u8, u8),
     ClaimsUnknown,
     LeaseUnknown,
     LeaseGone,
@@ -250,7 +251,8 @@ fn other_change() -> impl Strategy<Value = Change> {
         1 => Just(Change::Stop),
         2 => (0..8_u8).prop_map(Change::Fence),
         2 => Just(Change::Hibernated),
-        1 => (0..3_u8).prop_map(Change::Done),
+        1 => (0..4_u8).prop_map(Change::Done),
+        1 => (0..3_u8, 0..4_u8).prop_map(|(policy, found)| Change::FinalBackup(policy, found)),
         1 => (0..600_i64).prop_map(Change::Later),
         1 => any::<bool>().prop_map(Change::Adopts),
         1 => (0..4_u32).prop_map(Change::ClaimLeft),

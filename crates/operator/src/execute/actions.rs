@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use api::DatabaseBackup;
 use api::backup::{BackupSource, DatabaseBackupSpec};
 use api::names::{
     ANNOTATION_RESIZING, ANNOTATION_REVISION, FINALIZER, LABEL_CLUSTER_UID, LABEL_ROLE, LEASE_LOSSY, LEASE_RELEASE,
     LEASE_RULE, LEASE_SYSTEM_ID, LEASE_TIMELINE,
 };
 use api::operation::ClusterReference;
+use api::{ClusteredDatabase, DatabaseBackup};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceRequirements, Secret};
@@ -113,6 +113,20 @@ impl Executor {
                 Ok(Outcome::Done)
             }
             Action::MakeBackup { name, source } => self.make_backup(key, name, *source).await,
+            Action::MakeDrill(name) => self.make_drill(key, subject, name).await,
+            Action::DeleteDrill(exact) => {
+                let deleted =
+                    self.requests
+                        .delete::<ClusteredDatabase>(&key.namespace, exact, PropagationPolicy::Background);
+                let databases = &self.caches.databases;
+                match deleted.await? {
+                    Deleted::Gone => {
+                        databases.forget(&Key::database(&*key.namespace, exact.name()), exact.name(), exact.uid())
+                    }
+                    Deleted::Going(drill) => databases.put(*drill),
+                }
+                Ok(Outcome::Done)
+            }
             Action::DeleteClaim(exact) => {
                 let claims = &self.caches.claims;
                 self.remove::<PersistentVolumeClaim>(key, claims, exact, PropagationPolicy::Background)
@@ -140,6 +154,23 @@ impl Executor {
         Ok(Outcome::Done)
     }
 
+    /// Makes the ClusteredDatabase of a drill, which goes with this one.
+    async fn make_drill(&self, key: &Key, subject: &Subject<'_>, name: &str) -> Result<Outcome, Failure> {
+        let Some(spec) = machine::drill::spec(&key.name, &subject.uid, &subject.db.spec) else {
+            return Ok(Outcome::Outdated);
+        };
+        let mut drill = ClusteredDatabase::new(name, spec);
+        drill.metadata = subject.meta(name.to_owned());
+        drill.metadata.labels = None;
+        let made = self.requests.create(&key.namespace, &drill).await;
+        // One of this name was made before, and the watch will show it.
+        if made.as_ref().is_err_and(|error| error.kind() == FaultKind::Conflict) {
+            return Ok(Outcome::NotYet);
+        }
+        self.caches.databases.put(made?);
+        Ok(Outcome::Done)
+    }
+
     async fn add_finalizer(&self, key: &Key, seen: &Seen, exact: &ObjectVersion) -> Result<Outcome, Failure> {
         let mut finalizers = seen.db.finalizers().to_vec();
         finalizers.push(FINALIZER.to_owned());
@@ -154,7 +185,7 @@ impl Executor {
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         let last = finalizers.is_empty();
         let change = json!({"metadata": {"finalizers": finalizers}});
-        let db: api::ClusteredDatabase = self.requests.merge(&key.namespace, exact, change).await?;
+        let db: ClusteredDatabase = self.requests.merge(&key.namespace, exact, change).await?;
         if last {
             self.caches.databases.forget(key, &key.name, exact.uid());
         } else {

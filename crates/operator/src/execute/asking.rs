@@ -118,7 +118,7 @@ impl Asking for OfBackups {
         let before = others(caches.backup(of, asked).map(|first| first.map(|first| first.name)), key);
         let cluster = cluster.map(|found| {
             found.map(|found| machine::backup::Cluster {
-                deleting: found.metadata.deletion_timestamp.is_some(),
+                deleting: found.metadata.deletion_timestamp.is_some() && !is_last(&found, &key.name),
                 idle: idle(&found.spec),
                 has_store: found.spec.backup.is_some(),
                 task: found
@@ -133,6 +133,15 @@ impl Asking for OfBackups {
     fn common(status: &mut DatabaseBackupStatus) -> &mut OperationStatus {
         &mut status.operation
     }
+}
+
+/// Whether this is the last backup of the database before its deletion.
+fn is_last(cluster: &ClusteredDatabase, name: &str) -> bool {
+    let memo = cluster
+        .status
+        .as_ref()
+        .and_then(|status| status.memo.final_backup.as_ref());
+    memo.is_some_and(|memo| memo.name == name)
 }
 
 /// Why a database with this spec takes up nothing.

@@ -362,6 +362,7 @@ impl Host for Executor {
             Target::Pod(name) | Target::Resize(name) => of(&self.caches.pods, key, name),
             Target::Claim(name) => of(&self.caches.claims, key, name),
             Target::Backup(name) => of(&self.caches.backups, &Key::backup(&*key.namespace, &**name), name),
+            Target::Drill(name) => of(&self.caches.databases, &Key::database(&*key.namespace, &**name), name),
             Target::Child(kind) => self.child(key, *kind)?.resource_version,
         }
     }

@@ -13,8 +13,10 @@ use api::names::{CONTAINER, Names, WAL_VOLUME};
 use api::{ClusteredDatabase, moment};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
 use machine::cluster::{
-    Certificates, Known, Observed, OwnedObject, OwnedState, StatefulSetView, Volume, WalVolumes, foreign_route,
+    Certificates, DrillSeen, Known, ObjectVersion, Observed, OpenBackup, OwnedObject, OwnedState, StatefulSetView,
+    Volume, WalVolumes, foreign_route,
 };
 use machine::protocol::LeaseRecord;
 
@@ -59,6 +61,8 @@ pub fn observe(
         namespace_terminating: false,
         foreign_route: memory.foreign_route.clone(),
         scheduled: known(scheduled(caches, key, db)),
+        drill: known(drill(caches, key, subject)),
+        final_backup: known(final_backup(caches, key, db)),
         unreadable,
         faults: memory
             .pass
@@ -79,6 +83,47 @@ fn scheduled(caches: &Caches, key: &Key, db: &ClusteredDatabase) -> Option<BTree
     let making = runs.filter_map(|run| run.making.clone());
     let exists = |name: &String| caches.backups.has(&Key::backup(&*key.namespace, &**name));
     Some(making.filter(exists).collect())
+}
+
+/// The ClusteredDatabase of the name that a drill has.
+fn drill(caches: &Caches, key: &Key, subject: &Subject<'_>) -> Option<Option<DrillSeen>> {
+    let run = subject.db.status.as_ref().and_then(|status| status.memo.drill.as_ref());
+    let Some(name) = run.and_then(|run| run.name.as_deref()) else {
+        return Some(None);
+    };
+    let key = Key::database(&*key.namespace, name);
+    if !caches.databases.has(&key) {
+        return Some(None);
+    }
+    let found = caches.databases.get(&key, name)??;
+    let status = found.status.clone().unwrap_or_default();
+    let waits = status.waiting.map(|waiting| waiting.what);
+    Some(Some(DrillSeen {
+        exact: ObjectVersion::of_any_version(name, found.uid().unwrap_or_default()),
+        is_ours: found.owner_references().iter().any(|owner| owner.uid == subject.uid),
+        terminating: found.metadata.deletion_timestamp.is_some(),
+        phase: status.phase,
+        message: status.failure.map(|failure| failure.message).or(waits),
+    }))
+}
+
+/// The last backup before the deletion.
+fn final_backup(caches: &Caches, key: &Key, db: &ClusteredDatabase) -> Option<Option<OpenBackup>> {
+    let Some(memo) = db.status.as_ref().and_then(|status| status.memo.final_backup.as_ref()) else {
+        return Some(None);
+    };
+    if !caches.backups.is_listed() {
+        return None;
+    }
+    let key = Key::backup(&*key.namespace, &*memo.name);
+    if !caches.backups.has(&key) {
+        return Some(None);
+    }
+    let status = caches.backups.get(&key, &key.name)??.status.clone().unwrap_or_default();
+    Some(Some(OpenBackup {
+        phase: status.operation.phase,
+        message: status.operation.message,
+    }))
 }
 
 fn certificates(db: &ClusteredDatabase, memory: &Memory) -> Certificates {

@@ -39,6 +39,8 @@ pub struct Agents {
     pub initdbs: usize,
     /// How many times a backup was begun.
     pub backups: usize,
+    /// No backup can be taken.
+    pub store_is_away: bool,
     /// Who has been primary, in order.
     pub primaries: Vec<String>,
     /// They stand still: no report, no renewal, no election.
@@ -170,7 +172,7 @@ impl Agents {
         let untaken = view.lease.system_id.is_none();
         if holds {
             view.hold(index, report);
-            self.backups += usize::from(view.back_up());
+            self.backups += usize::from(view.back_up(self.store_is_away));
         } else if has_data && (view.may_take(index, &identity) || (untaken && granted)) {
             view.take(index, identity, report);
         } else if untaken {
@@ -353,7 +355,7 @@ impl View {
 
     /// The backup that is asked for is taken, of a standby that streams or of the primary: it begins in one move, and is done in the
     /// next. Says whether it has begun.
-    fn back_up(&mut self) -> bool {
+    fn back_up(&mut self, store_is_away: bool) -> bool {
         let asked = self.db.status.as_ref().and_then(|status| status.intent.backup.clone());
         let Some(uid) = asked.filter(|_| self.lease.holder.is_some()) else {
             return false;
@@ -373,6 +375,7 @@ impl View {
         let known = record.backup.as_ref().filter(|task| task.uid == uid);
         let (state, begins) = match known.map(|task| task.state) {
             None => (BackupState::Copying, true),
+            Some(BackupState::Copying | BackupState::WaitingForWal) if store_is_away => (BackupState::Failed, false),
             Some(BackupState::Copying | BackupState::WaitingForWal) => (BackupState::Completed, false),
             Some(BackupState::Completed | BackupState::Failed) => return false,
         };
@@ -395,7 +398,7 @@ impl View {
             state,
             copied_bytes: Some(1),
             total_bytes: Some(4),
-            message: None,
+            message: (state == BackupState::Failed).then(|| "the store is away".to_owned()),
             backup,
         });
         begins

@@ -207,3 +207,136 @@ fn backups_are_taken_on_schedule_and_what_was_missed_is_caught_up_once() {
         assert_eq!(world.agents.lock().unwrap().backups, 2);
     });
 }
+
+/// A database of three that has to have a last backup before it goes.
+async fn with_a_last_backup(policy: &str) -> (World, Operator) {
+    let world = World::new(Faults::none(), Duration::from_secs(1));
+    let operator = Operator::start(&world.server, Config::default());
+    let backup = json!({"store": {"s3": {"bucket": "wal"}}, "onDelete": {"finalBackup": policy}});
+    world.create(&json!({"replicas": 3, "backup": backup}));
+    world.ready().await;
+    (world, operator)
+}
+
+fn is_gone(world: &World) -> bool {
+    world.list("clustereddatabases").is_empty()
+}
+
+/// The DatabaseBackups that are there, each with its phase.
+fn all(world: &World) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let named = |backup: &Value| (text(&backup["metadata"]["name"]), text(&backup["status"]["phase"]));
+    world.list(BACKUPS).iter().map(|backup| named(backup)).collect()
+}
+
+#[test]
+fn a_last_backup_is_taken_before_a_deletion_and_outlives_the_database() {
+    run(1, async || {
+        let (world, operator) = with_a_last_backup("Required").await;
+        ask(&world, "of-the-user");
+        world.delete("clustereddatabases", NAME);
+        let begun = |world: &World| !world.status()["memo"]["finalBackup"].is_null();
+        world.until("it is begun", begun).await;
+        drop(operator);
+        let _operator = Operator::start(&world.server, Config::default());
+        world.until("the database is gone", is_gone).await;
+        let all = all(&world);
+        let [(first, taken), (second, failed)] = &all[..] else {
+            panic!("{all:?}")
+        };
+        assert!(first.starts_with("db-final-") && taken == "Completed", "{all:?}");
+        assert_eq!((second.as_str(), failed.as_str()), ("of-the-user", "Failed"));
+        assert!(world.list("pods").is_empty());
+    });
+}
+
+#[test]
+fn a_required_last_backup_holds_the_deletion_until_the_store_is_back_or_the_user_lets_go() {
+    for lets_go in [false, true] {
+        run(1, async || {
+            let (world, _operator) = with_a_last_backup("Required").await;
+            world.agents.lock().unwrap().store_is_away = true;
+            world.delete("clustereddatabases", NAME);
+            let often = |world: &World| world.status()["memo"]["finalBackup"]["failures"] == 7;
+            world.until("it was tried often", often).await;
+            let waiting = world.status()["waiting"].clone();
+            assert_eq!(waiting["reason"], "FinalBackupRetry", "{waiting}");
+            assert!(
+                waiting["message"].as_str().unwrap().contains("the store is away"),
+                "{waiting}"
+            );
+            assert!(
+                world
+                    .list("pods")
+                    .iter()
+                    .all(|pod| pod["metadata"]["deletionTimestamp"].is_null())
+            );
+            if lets_go {
+                world.edit(&json!({"backup": {"onDelete": {"finalBackup": "None"}}}));
+            } else {
+                world.agents.lock().unwrap().store_is_away = false;
+            }
+            world.until("the database is gone", is_gone).await;
+            let completed = all(&world).iter().filter(|(_, phase)| phase == "Completed").count();
+            assert_eq!(completed, usize::from(!lets_go));
+        });
+    }
+}
+
+#[test]
+fn best_effort_goes_on_without_a_last_backup_after_five_failures() {
+    run(1, async || {
+        let (world, _operator) = with_a_last_backup("BestEffort").await;
+        world.agents.lock().unwrap().store_is_away = true;
+        world.delete("clustereddatabases", NAME);
+        world.until("the database is gone", is_gone).await;
+        assert_eq!(all(&world).len(), 5);
+    });
+}
+
+#[test]
+fn a_drill_that_does_not_become_ready_is_told_and_removed() {
+    run(1, async || {
+        let world = World::new(Faults::none(), Duration::from_secs(1));
+        let operator = Operator::start(&world.server, Config::default());
+        let drill = json!({"schedule": "30 * * * *", "limitMinutes": 10});
+        world.create(&json!({"replicas": 1, "backup": {"store": {"s3": {"bucket": "wal"}}, "drill": drill}}));
+        world.ready().await;
+        ask(&world, "first");
+        world
+            .until("a backup is taken", |world| is(world, "first", "Completed"))
+            .await;
+        tokio::time::sleep(Duration::from_secs(1_800)).await;
+        let name = "db-drill-0101003000";
+        let begun = |world: &World| world.get("clustereddatabases", name).is_some();
+        world.until("a drill begins", begun).await;
+        let made = world.get("clustereddatabases", name).unwrap();
+        assert_eq!(made["metadata"]["ownerReferences"][0]["name"], NAME);
+        assert_eq!(made["spec"]["backup"], Value::Null);
+        assert!(made["spec"]["bootstrap"]["recovery"]["from"]["cluster"].is_string());
+        // Nobody plays its agents. Another operator goes on.
+        drop(operator);
+        let _operator = Operator::start(&world.server, Config::default());
+        let told = |world: &World| world.status()["backup"]["drill"]["succeeded"] == false;
+        world.until("it is told", told).await;
+        let why = world.status()["backup"]["drill"]["message"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        assert!(why.starts_with("it was not Ready within 10 minutes"), "{why}");
+        let gone = |world: &World| {
+            world.get("clustereddatabases", name).is_none() && world.status()["memo"]["drill"]["name"].is_null()
+        };
+        world.until("it is gone", gone).await;
+        let conditions = world.status()["conditions"].as_array().unwrap().clone();
+        let healthy = conditions
+            .iter()
+            .find(|condition| condition["type"] == "BackupHealthy")
+            .unwrap();
+        assert!(
+            ["DrillFails", "ArchiveUnknown"].contains(&healthy["reason"].as_str().unwrap()),
+            "{healthy}"
+        );
+        assert!(world.is_ready());
+    });
+}

@@ -125,6 +125,7 @@ impl World {
         }
         let held = self.answer_held(node);
         self.publish(node);
+        self.order_archive(node);
         let now = self.boot_time(node);
         let clock = self.nodes[node].clock;
         let at = [wake, held].into_iter().flatten().min();

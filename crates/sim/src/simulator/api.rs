@@ -84,6 +84,8 @@ pub struct Spec {
     /// `status.intent`.
     pub restart: Option<RestartPermit>,
     pub stop: bool,
+    /// `spec.backup` is there.
+    pub archives: bool,
 }
 
 /// The shortest and the longest pause before a broken watch is tried again, in milliseconds. A random time of up to the
@@ -154,6 +156,7 @@ impl Api {
                 settings: SETTINGS.to_owned(),
                 restart: None,
                 stop: false,
+                archives: plan.archive.is_some(),
             },
             objects: Objects::new(plan),
             route: None,
@@ -223,7 +226,7 @@ impl Spec {
             accepted_loss: self.accepted_loss.map(Epoch),
             fenced: self.fenced.iter().copied().map(pod).collect(),
             discard: None,
-            archives: false,
+            archives: self.archives,
             backup: None,
             backup_source: Default::default(),
             recovers: false,
@@ -338,6 +341,7 @@ impl World {
     fn lease_changed(&mut self, node: usize, run: u32, before: &LeaseRecord) {
         let after = Rc::clone(&self.api.lease);
         self.check_lease(before, &after);
+        self.check_archive_record(before, &after);
         let late = self.nodes[node].agent.as_ref().is_none_or(|agent| agent.run != run);
         self.count_lease(node, before, &after, late);
         self.trace.mark(after.epoch.0 << 20 ^ self.api.version);

@@ -44,6 +44,10 @@ pub struct Coverage {
 pub const GOALS: &[&str] = &[
     "WAL kept aside",
     "acknowledged commits kept aside",
+    "a copy promoted that has not all WAL",
+    "a segment given up",
+    "a segment without a mark was marked",
+    "archived in the end",
     "data kept aside",
     "bumped",
     "cloned",
@@ -62,12 +66,14 @@ pub const GOALS: &[&str] = &[
     "opened",
     "promise written late",
     "promoted the second best",
+    "pushed by a former primary",
     "relaxed",
     "released",
     "reserved again",
     "resumed",
     "rewind broken off",
     "rewound",
+    "struck off by a standby",
     "was stalled",
     "tightened",
     "write of an ended run",
@@ -207,7 +213,10 @@ impl Coverage {
         let goals = GOALS.iter().filter(|goal| !self.reached.contains_key(*goal));
         let decided = |rule: &str| self.decisions.keys().any(|(known, ..)| *known == rule);
         let rules = RULES.iter().filter(|rule| !decided(rule));
-        let faults = Fault::ALL.into_iter().chain([Fault::Impersonate]);
+        let faults = Fault::ALL
+            .into_iter()
+            .chain([Fault::Impersonate])
+            .chain(Fault::OF_STORE);
         let faults = faults.filter(|fault| !self.faults.contains_key(fault));
         goals
             .map(|goal| format!("goal {goal:?}"))

@@ -14,6 +14,7 @@ use machine::quorum::SyncRule;
 use machine::timing::{BootTime, Timing};
 
 use super::api::{LostLease, Spec};
+use super::archive::Archiving;
 use super::operator::{Kind, Operating, Request};
 use super::wal::End;
 
@@ -44,6 +45,8 @@ pub enum Event {
     LeaseRead { node: usize, run: u32, call: u64 },
     /// A write of the route arrives.
     RouteWrite { node: usize, run: u32, epoch: u64 },
+    /// Something happens between the archive's worker of that run and the store.
+    Archive { node: usize, run: u32, what: Archiving },
     /// A broken watch is restarted.
     Relist { node: usize, watch: u32 },
     /// The operator reconciles.
@@ -120,6 +123,8 @@ pub enum Inner {
     Canary { node_run: u32 },
     /// A checkpoint.
     Checkpoint,
+    /// PostgreSQL's archiver asks about the next file, unless it was woken since.
+    Archive { wake: u64 },
     /// A stopping server checks whether it may end.
     Stopping,
 }
@@ -273,7 +278,8 @@ pub enum Task {
     },
     Clone {
         from: usize,
-        stage: u8,
+        /// Where the copy begins, once it has.
+        begun: Option<u64>,
     },
     SetAside {
         keep: bool,
@@ -338,6 +344,7 @@ impl Event {
             Event::Control => 21,
             Event::EndOperator { .. } => 22,
             Event::LeaseRead { .. } => 23,
+            Event::Archive { .. } => 24,
         }
     }
     /// The agent's process that the event belongs to; `None`: it belongs to none.

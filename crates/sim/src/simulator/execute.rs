@@ -7,6 +7,7 @@ use machine::lease_object::LeaseContent;
 use machine::timing::Timing;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::archive::Worker;
 use super::distort::{Bug, reserved};
 use super::event::{Body, Call, Change, Event, News, Task};
 use super::names::number;
@@ -50,7 +51,7 @@ impl World {
             Action::StoreCertificate { .. } => Task::StoreCertificate,
             Action::Clone { upstream, .. } => Task::Clone {
                 from: number(&upstream),
-                stage: 0,
+                begun: None,
             },
             Action::StartPrimary {
                 rule, until, settings, ..
@@ -321,6 +322,7 @@ impl World {
             (place.volume.promise, place.volume.promoting) = (0, None);
         }
         (place.agent, place.armed, place.late_promise) = (None, None, None);
+        place.archive = Worker::default();
         place.agent_waits.clear();
     }
 }

@@ -35,7 +35,9 @@ impl World {
         if !ends {
             self.struck.insert(index, node);
             *self.coverage.faults.entry(injection.fault).or_default() += 1;
-            self.fault_begins(injection.fault, injection.lasts);
+            if !Fault::OF_STORE.contains(&injection.fault) {
+                self.fault_begins(injection.fault, injection.lasts);
+            }
             self.after(injection.lasts.max(1), Event::Fault { index, ends: true });
         }
         self.note(Some(node), || {
@@ -102,6 +104,9 @@ impl World {
                     self.relist_after(node, 0);
                 }
             }
+            Fault::StoreOutage => count(&mut self.store.down, begins),
+            Fault::StoreErrors => self.store.errors = if begins { 400 } else { 0 },
+            Fault::SlowStore => self.store.slow = if begins { 3_000 } else { 0 },
             Fault::SlowNetwork => (self.net.slow, self.net.loss) = if begins { (400, 100) } else { (0, 0) },
             fault if self.plan.whole && self.strike_whole(fault, node, other, begins) => {}
             Fault::EditDurability | Fault::EditPrimary | Fault::EditFenced => self.edit(fault, node, other, begins),
@@ -219,6 +224,7 @@ impl World {
         self.impersonates = None;
         self.net.heal();
         (self.api.down, self.api.errors) = (0, 0);
+        (self.store.down, self.store.errors, self.store.slow) = (0, 0, 0);
         match self.plan.whole {
             true => self.calm_operated(),
             false => (self.api.spec.primary, self.api.spec.fenced) = (None, std::collections::BTreeSet::new()),

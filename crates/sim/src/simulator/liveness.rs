@@ -30,7 +30,10 @@ impl World {
     pub fn check_liveness(&mut self) {
         let since = self.calm_since.unwrap_or(self.now);
         let bound = if self.plan.whole { BOUND_OPERATED } else { BOUND };
-        let (primary, wanted) = (self.serves(), self.as_wanted());
+        let (primary, mut wanted) = (self.serves(), self.as_wanted());
+        if let (Some(primary), Ok(())) = (primary, &wanted) {
+            wanted = self.archive_as_wanted(primary);
+        }
         if let (Some(primary), Ok(())) = (primary, &wanted) {
             self.over = true;
             self.coverage.reach("converged");

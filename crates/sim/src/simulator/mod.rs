@@ -6,6 +6,7 @@
 mod act;
 mod agent;
 mod api;
+mod archive;
 mod calls;
 mod clients;
 pub mod conformance;
@@ -39,6 +40,7 @@ mod trace;
 mod wal;
 mod world;
 
+pub use archive::Archive;
 pub use coverage::{Coverage, GOALS, OPERATED_GOALS, OPERATOR_RULES, RULES};
 pub use distort::Bug;
 pub use pairs::{Decided, list};

@@ -6,6 +6,7 @@ use machine::protocol::MemberId;
 use machine::timing::BootTime;
 
 use super::agent::Agent;
+use super::archive::{WalFiles, Worker};
 use super::event::Event;
 use super::operator::Sandbox;
 use super::postgres::Server;
@@ -80,6 +81,8 @@ pub struct Data {
     pub clean: bool,
     /// Replication slots.
     pub slots: BTreeSet<MemberId>,
+    /// Full segments in `pg_wal`, and their marks.
+    pub files: WalFiles,
 }
 
 /// A disk.
@@ -102,6 +105,8 @@ pub struct Node {
     pub late_promise: Option<u64>,
     pub postgres: Option<Server>,
     pub agent: Option<Agent>,
+    /// The archive's worker, of the same run.
+    pub archive: Worker,
     /// The pod that the kubelet runs here, if there is an operator.
     pub sandbox: Sandbox,
     /// Runs of the agent so far.

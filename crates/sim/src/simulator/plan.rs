@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use api::WantedDurability;
 use api::status::DurabilityMode;
 use machine::timing::Timing;
+use machine::units::Bytes;
 
+use super::archive::Archive;
 use super::distort::Bug;
 use super::random::Random;
 
@@ -98,6 +100,12 @@ pub enum Fault {
     DeleteLease,
     /// A user edits the Lease so that no agent understands it.
     ScribbleLease,
+    /// The store of archived WAL does not answer.
+    StoreOutage,
+    /// Requests to the store are lost, refused, executed without an answer, or late.
+    StoreErrors,
+    /// The store takes seconds.
+    SlowStore,
 }
 
 impl Fault {
@@ -152,9 +160,13 @@ impl Fault {
         Fault::ScribbleLease,
     ];
 
+    /// Faults of the store of archived WAL, which no agent notices.
+    pub const OF_STORE: [Fault; 3] = [Fault::StoreOutage, Fault::StoreErrors, Fault::SlowStore];
+
     /// The fault with this name.
     pub fn named(name: &str) -> Option<Fault> {
-        let mut all = Fault::ALL.into_iter().chain(Fault::OPERATED).chain(Fault::OF_AGENTS);
+        let all = Fault::ALL.into_iter().chain(Fault::OPERATED).chain(Fault::OF_AGENTS);
+        let mut all = all.chain(Fault::OF_STORE);
         all.find(|fault| format!("{fault:?}") == name)
     }
 
@@ -172,6 +184,7 @@ impl Fault {
             Fault::EditPrimary => (10_000, 40_000),
             Fault::SlowDisk | Fault::SlowNetwork | Fault::LagWatch | Fault::ApiErrors => (5_000, 40_000),
             Fault::LagOperator | Fault::BlindOperator => (5_000, 40_000),
+            Fault::StoreOutage | Fault::StoreErrors | Fault::SlowStore => (5_000, 60_000),
             _ => (500, 25_000),
         }
     }
@@ -230,6 +243,8 @@ pub struct Plan {
     pub whole: bool,
     /// The rule that is broken on purpose.
     pub bug: Option<Bug>,
+    /// The archive of WAL, if there is one.
+    pub archive: Option<Archive>,
 }
 
 /// How much faster or slower than the world's a clock runs at most, in millionths: any two are within 5 %.
@@ -268,6 +283,11 @@ impl Plan {
                 kinds.insert(lost);
             }
         }
+        let mut random = Random::of(seed, "faults of the store");
+        let archive = random.chance(800).then(|| archive(seed, size, pace));
+        if archive.is_some() {
+            kinds.extend(Fault::OF_STORE.into_iter().filter(|_| random.chance(400)));
+        }
         Self {
             seed,
             members,
@@ -282,6 +302,37 @@ impl Plan {
             gone,
             whole: false,
             bug: None,
+            archive,
+        }
+    }
+
+    /// The plan of a seed about the archive: three members, a store that fails, and primaries that are lost.
+    pub fn archived(seed: u64) -> Self {
+        let mut random = Random::of(seed, "archived");
+        let plain = Self::of(seed);
+        let length = random.between(30_000, 90_000);
+        let kinds = [
+            Fault::KillPostgres,
+            Fault::Reboot,
+            Fault::CutNode,
+            Fault::CutApi,
+            Fault::FreezeAgent,
+            Fault::SlowNetwork,
+            Fault::LoseVolume,
+            Fault::Terminate,
+        ];
+        let kinds = kinds.into_iter().filter(|_| random.chance(400));
+        let kinds: BTreeSet<Fault> = kinds.chain(Fault::OF_STORE).collect();
+        Self {
+            members: 3,
+            replicas: 3,
+            durability: durability(random.below(10), 3),
+            length,
+            faults: draw(seed, 3, length, &kinds),
+            rates: vec![0; 3],
+            gone: None,
+            archive: Some(archive(seed, plain.size, plain.pace)),
+            ..plain
         }
     }
 
@@ -307,6 +358,7 @@ impl Plan {
             pace: random.one(&[200, 500]),
             gone: (replicas > 1 && random.chance(60)).then(|| random.below(replicas as u64) as usize),
             whole: true,
+            archive: None,
             ..plain
         }
     }
@@ -349,8 +401,20 @@ impl Plan {
             pace: 200,
             size: 8_000,
             gone: None,
+            archive: None,
             ..plan
         }
+    }
+}
+
+/// The archive of a seed. A volume has room for more segments than its faults let pile up, or for few.
+fn archive(seed: u64, size: u64, pace: u64) -> Archive {
+    let mut random = Random::of(seed, "archive");
+    let segment = (size * (2_000 / pace)).next_power_of_two();
+    let segments = random.one(&[20, 10_000, 10_000]);
+    Archive {
+        segment: Bytes(segment),
+        room: Bytes(segment * segments),
     }
 }
 

@@ -8,6 +8,7 @@ use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 use machine::timing::BootTime;
 
+use super::archive::{Archiver, Writer};
 use super::event::{Event, Inner, News};
 use super::names::SETTINGS;
 use super::wal::End;
@@ -58,6 +59,8 @@ pub struct Server {
     pub commits: VecDeque<Commit>,
     /// A canary's write that is not flushed yet, and when it began.
     pub canary: Option<(u64, BootTime)>,
+    /// Its archiver.
+    pub archiver: Archiver,
 }
 
 /// Why no WAL receiver is started.
@@ -180,7 +183,10 @@ impl World {
         data.clean = false;
         match mode {
             Mode::Primary => data.primary = true,
-            Mode::Standby => data.primary = false,
+            Mode::Standby => {
+                data.primary = false;
+                data.files.ask_again();
+            }
         }
         let waits = rule.is_synchronous();
         place.postgres = Some(Server {
@@ -207,6 +213,7 @@ impl World {
             in_doubt: 0,
             commits: VecDeque::new(),
             canary: None,
+            archiver: Archiver::default(),
         });
         self.server_after(start + replay, node, Inner::Up);
         // A WAL receiver is started when all local WAL is replayed.
@@ -252,6 +259,7 @@ impl World {
             Inner::Asked { asked } => self.answer_question(node, asked),
             Inner::Canary { node_run } => self.canary(node, node_run),
             Inner::Checkpoint => self.checkpoint(node),
+            Inner::Archive { wake } => self.archiver_asks(node, wake),
             Inner::Stopping => self.stopping(node),
         }
     }
@@ -277,6 +285,7 @@ impl World {
         if let Some(data) = self.nodes[node].volume.data.as_mut() {
             data.consistent = None;
         }
+        self.wake_archiver(node);
         let Some(server) = self.nodes[node].postgres.as_mut() else {
             return;
         };
@@ -325,14 +334,15 @@ impl World {
         if self.nodes[node].disk.hung > 0 {
             return self.server_after(50, node, Inner::Flushed { upto });
         }
-        let place = &mut self.nodes[node];
-        let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) else {
+        let Some(server) = self.nodes[node].postgres.as_ref() else {
             return;
         };
-        data.end = End {
+        let end = End {
             lsn: upto,
             ..server.end
         };
+        self.wal_reaches_disk(node, end, Writer::Primary);
+        let Some(server) = self.server(node) else { return };
         server.flushing = false;
         let more = server.end.lsn > upto;
         let wrote = server.canary.take_if(|(end, _)| *end <= upto).map(|(_, begun)| begun);
@@ -372,19 +382,24 @@ impl World {
     }
 
     pub fn checkpoint_now(&mut self, node: usize) {
+        let size = self.segment();
         let place = &mut self.nodes[node];
         if let (0, Some(data), Some(server)) = (place.disk.hung, place.volume.data.as_mut(), place.postgres.as_ref())
             && server.up
         {
             data.redo = data.end.lsn;
+            if let Some(size) = size {
+                data.files.checkpoint(size, data.redo);
+            }
         }
     }
 
     /// The WAL continues in the next segment.
     pub fn switch_wal(&mut self, node: usize) {
+        let size = self.segment().map_or(SEGMENT, |size| size.0);
         if let Some(server) = self.server(node) {
-            let rest = server.end.lsn.next_multiple_of(SEGMENT) - server.end.lsn;
-            self.append(node, rest);
+            let end = server.end.lsn;
+            self.append(node, end.next_multiple_of(size) - end);
         }
     }
 }

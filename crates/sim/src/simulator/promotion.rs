@@ -8,6 +8,7 @@ use machine::instance::{Configured, Mode, Work};
 use machine::protocol::{Lsn, MemberId};
 use machine::quorum::SyncRule;
 
+use super::archive::Writer;
 use super::event::Task;
 use super::postgres::{Ends, RECORD};
 use super::wal::{End, Written};
@@ -127,6 +128,8 @@ impl World {
             return self.end_server(node, Ends::Killed);
         }
         self.check_promotion(node, base, timeline, rule);
+        self.wal_reaches_disk(node, base, Writer::Kernel);
+        self.note_begin_of_copy(node, base);
         let branch = self.wal.0.len();
         self.wal.0.push(Written {
             timeline,
@@ -135,15 +138,20 @@ impl World {
             ever: 0,
         });
         let end = End { branch, lsn: base.lsn };
+        let size = self.segment();
         let place = &mut self.nodes[node];
         if let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) {
             (server.end, server.in_recovery, server.mode, server.flushing) = (end, false, Mode::Primary, false);
             server.in_doubt = end.lsn;
             (data.end, data.primary, data.redo) = (end, true, end.lsn);
+            if let Some(size) = size {
+                data.files.promote(&self.wal, size, base, timeline);
+            }
         }
         self.note(Some(node), || {
             format!("promoted to timeline {timeline} at {:X}", base.lsn)
         });
+        self.wake_archiver(node);
         self.append(node, RECORD);
     }
 

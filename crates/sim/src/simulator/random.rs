@@ -59,6 +59,8 @@ pub struct Streams {
     pub clients: Random,
     /// The operator's requests and watches, controllers and kubelets.
     pub operator: Random,
+    /// How long the store of archived WAL takes, and whether it answers.
+    pub store: Random,
 }
 
 impl Streams {
@@ -71,6 +73,7 @@ impl Streams {
             work: Random::of(seed, "work"),
             clients: Random::of(seed, "clients"),
             operator: Random::of(seed, "operator"),
+            store: Random::of(seed, "store"),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use machine::instance::Upstream;
 use machine::protocol::{Fork, Timeline, parting};
 
+use super::archive::WalFiles;
 use super::event::Task;
 use super::names::number;
 use super::node::{Aside, Data};
@@ -61,7 +62,8 @@ impl World {
                 return Some(Err(error));
             }
         };
-        let data = volume.data.as_mut()?;
+        let files = self.files_of(number(&upstream.address));
+        let data = self.nodes[node].volume.data.as_mut()?;
         if stage == 1 {
             // The source's WAL is copied up to its present end, and replayed from the last common position.
             *data = Data {
@@ -71,6 +73,8 @@ impl World {
                 primary: false,
                 clean: false,
                 slots: BTreeSet::new(),
+                // With their marks, and no others.
+                files,
             };
             let delay = self.random.work.between(5, 100);
             self.step_after(delay, node, Task::Rewind { upstream, stage: 2 });
@@ -78,7 +82,7 @@ impl World {
         }
         // WAL that the source has written meanwhile may be in the pages that were copied.
         data.consistent = Some(end);
-        volume.rewinding = false;
+        self.nodes[node].volume.rewinding = false;
         self.coverage.reach("rewound");
         Some(Ok(()))
     }
@@ -115,15 +119,21 @@ impl World {
         (volume.data, volume.rewinding, volume.was_primary) = (None, false, false);
     }
 
-    /// A copy begins with a new segment.
-    pub fn begin_copy(&mut self, node: usize, from: usize) {
+    fn files_of(&self, node: usize) -> WalFiles {
+        let data = self.nodes.get(node).and_then(|place| place.volume.data.as_ref());
+        data.map(|data| data.files.clone()).unwrap_or_default()
+    }
+
+    /// A copy begins with a new segment: returns where.
+    pub fn begin_copy(&mut self, node: usize, from: usize) -> u64 {
         if self.source(node, from).is_ok() {
             self.switch_wal(from);
         }
+        self.server(from).map_or(0, |server| server.end.lsn)
     }
 
     /// A copy of the primary, as of the end of the copy.
-    pub fn copy(&mut self, node: usize, from: usize) -> Result<(), String> {
+    pub fn copy(&mut self, node: usize, from: usize, begun: u64) -> Result<(), String> {
         let end = self.source(node, from)?;
         if self.nodes[node].disk.full > 0 {
             return Err("no space left on device".to_owned());
@@ -134,6 +144,8 @@ impl World {
             return Err("there is no slot for it".to_owned());
         }
         self.coverage.reach("cloned");
+        let first = self.segment().map_or(0, |size| begun / size.0);
+        let files = self.files_of(from).copied(first);
         self.nodes[node].volume.data = Some(Data {
             end,
             redo: end.lsn,
@@ -141,6 +153,7 @@ impl World {
             primary: false,
             clean: false,
             slots: BTreeSet::new(),
+            files,
         });
         Ok(())
     }

@@ -6,6 +6,7 @@ use machine::instance::Stop;
 use machine::instance::observer::{Event as Seen, ServerId};
 use machine::protocol::MemberId;
 
+use super::archive::Writer;
 use super::event::{Inner, News};
 use super::postgres::{Ends, RECORD};
 use super::world::World;
@@ -55,12 +56,16 @@ impl World {
             return self.server_after(50, node, Inner::Stopping);
         }
         if server.in_recovery {
-            data.end = server.end;
-            data.redo = server.end.lsn;
+            let end = server.end;
+            data.redo = end.lsn;
+            self.wal_reaches_disk(node, end, Writer::Kernel);
             return self.end_server(node, Ends::Killed);
         }
         if !server.final_record {
             server.final_record = true;
+            if self.plan.archive.is_some() {
+                self.switch_wal(node);
+            }
             self.append(node, RECORD);
             return self.server_after(20, node, Inner::Stopping);
         }
@@ -80,6 +85,7 @@ impl World {
         let place = &mut self.nodes[node];
         let Some(server) = place.postgres.take() else { return };
         place.postgres_waits.clear();
+        let mut reaches_disk = None;
         if let Some(data) = place.volume.data.as_mut() {
             data.clean = how == Ends::Clean;
             if how == Ends::Clean {
@@ -89,8 +95,13 @@ impl World {
             {
                 // WAL that was written and not flushed is in the kernel: of a standby, all that it received. Of a
                 // primary's, no other server has seen it.
-                data.end = server.end;
+                reaches_disk = Some(server.end);
+            } else if how == Ends::PowerLost && keeps {
+                data.files.forget_last_mark();
             }
+        }
+        if let Some(end) = reaches_disk {
+            self.wal_reaches_disk(node, end, Writer::Kernel);
         }
         for sender in server.senders.iter() {
             self.close(node, *sender.0, sender.1.to);

@@ -4,6 +4,7 @@ use machine::instance::Mode;
 use machine::protocol::MemberId;
 use machine::quorum::SyncRule;
 
+use super::archive::Writer;
 use super::event::Inner;
 use super::postgres::{Deaf, Receiver, SEGMENT, Sender, Server, TICK};
 use super::wal::End;
@@ -278,14 +279,13 @@ impl World {
         if self.nodes[node].disk.hung > 0 {
             return self.server_after(50, node, Inner::ReceivedFlushed { stream, upto });
         }
-        let wal = &self.wal;
-        let place = &mut self.nodes[node];
-        let (Some(server), Some(data)) = (place.postgres.as_mut(), place.volume.data.as_mut()) else {
+        let Some(data) = self.nodes[node].volume.data.as_ref() else {
             return;
         };
-        if wal.contains(upto, data.end) {
-            data.end = upto;
+        if self.wal.contains(upto, data.end) {
+            self.wal_reaches_disk(node, upto, Writer::Stream(stream));
         }
+        let Some(server) = self.server(node) else { return };
         let Some(receiver) = server.receiver.as_mut().filter(|receiver| receiver.stream == stream) else {
             return;
         };

@@ -304,12 +304,15 @@ impl World {
                 None => return,
                 Some(result) => (Work::Rewind, result),
             },
-            Task::Clone { from, stage: 0 } => {
-                self.begin_copy(node, from);
+            Task::Clone { from, begun: None } => {
+                let begun = Some(self.begin_copy(node, from));
                 let delay = self.random.work.between(1_000, 8_000);
-                return self.step_after(delay, node, Task::Clone { from, stage: 1 });
+                return self.step_after(delay, node, Task::Clone { from, begun });
             }
-            Task::Clone { from, .. } => (Work::Clone, self.copy(node, from)),
+            Task::Clone {
+                from,
+                begun: Some(begun),
+            } => (Work::Clone, self.copy(node, from, begun)),
             Task::SetAside { keep } => {
                 self.set_aside(node, keep);
                 (Work::SetAside, Ok(()))

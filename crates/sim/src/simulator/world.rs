@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use machine::timing::BootTime;
 
 use super::api::Api;
+use super::archive::{Archived, Store, WalFiles, Worker};
 use super::clients::Client;
 use super::coverage::Coverage;
 use super::event::{Event, Inner, News, Queue};
@@ -28,6 +29,9 @@ pub struct World {
     pub api: Api,
     pub net: Net,
     pub wal: Wal,
+    /// The store of archived WAL, and what must be in it.
+    pub store: Store,
+    pub archived: Archived,
     pub nodes: Vec<Node>,
     pub clients: Vec<Client>,
     /// The operators' processes. If there are none, the API server does for agents what an operator would do.
@@ -77,6 +81,8 @@ impl World {
             api: Api::new(&plan),
             net: Net::new(plan.members),
             wal: Wal::new(),
+            store: Store::default(),
+            archived: Archived::default(),
             nodes,
             clients: (0..plan.members).map(|_| Client::default()).collect(),
             operators: (0..if plan.whole { 2 } else { 0 })
@@ -179,6 +185,7 @@ impl World {
             } => self.lease_arrives(node, run, call, &content, answer),
             Event::LeaseRead { node, run, call } => self.lease_is_read(node, run, call),
             Event::RouteWrite { node, run, epoch } => self.route_arrives(node, run, epoch),
+            Event::Archive { node, run, what } => self.archiving(node, run, what),
             Event::Relist { node, watch } => self.relist(node, watch),
             Event::Operator => self.operate(),
             Event::Operate { operator, run, what } => self.operate_step(operator, run, what),
@@ -265,6 +272,7 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
         primary: node == 0,
         clean: node == 0,
         slots: if node == 0 { slots } else { BTreeSet::new() },
+        files: WalFiles::default(),
     };
     let there = node < plan.replicas;
     Node {
@@ -289,6 +297,7 @@ fn first(plan: &Plan, node: usize, random: &mut Random) -> Node {
         late_promise: None,
         postgres: None,
         agent: None,
+        archive: Worker::default(),
         sandbox: if there {
             Sandbox::of(pod_uid(node))
         } else {

@@ -117,6 +117,28 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("cluster::deletion::tests::instances_are_told_to_stop_before_pods_are_taken"),
     },
     Mutant {
+        name: "deleted-without-the-required-backup",
+        planted: "A deletion gives a required last backup up, as one that is only to be tried.",
+        breaks: "rule `final-backup`",
+        file: "cluster/final_backup.rs",
+        text: "policy == FinalBackup::BestEffort && open",
+        instead: "open",
+        found_by: unit(
+            "cluster::final_backup::tests::a_required_one_is_tried_again_for_ever_with_the_pauses_of_the_breaker",
+        ),
+    },
+    Mutant {
+        name: "the-same-attempt-again",
+        planted: "The next attempt of a last backup has the name of the one that failed, which is never taken again.",
+        breaks: "rule `final-backup`",
+        file: "cluster/final_backup.rs",
+        text: "failures == 0",
+        instead: "true",
+        found_by: unit(
+            "cluster::final_backup::tests::a_required_one_is_tried_again_for_ever_with_the_pauses_of_the_breaker",
+        ),
+    },
+    Mutant {
         name: "stopped-while-the-lease-is-held",
         planted: "A clean stop counts as done while somebody holds the lease.",
         breaks: "rule `stop`",

@@ -101,6 +101,10 @@ pub enum Reason {
     ArchiveHasGap,
     /// The backups in the store cannot be listed, or not removed.
     CatalogueFails,
+    /// The last drill failed: it is not proven that the backups can be used.
+    DrillFails,
+    /// No drill has succeeded for longer than `spec.backup.drill.maxAgeDays` says.
+    ProofTooOld,
     /// Whether WAL is archived is not known yet.
     ArchiveUnknown,
     /// A schedule of backups is not understood.
@@ -182,6 +186,8 @@ impl Reason {
             Reason::ArchiveFails => "ArchiveFails",
             Reason::ArchiveHasGap => "ArchiveHasGap",
             Reason::CatalogueFails => "CatalogueFails",
+            Reason::DrillFails => "DrillFails",
+            Reason::ProofTooOld => "ProofTooOld",
             Reason::ArchiveUnknown => "ArchiveUnknown",
             Reason::ScheduleInvalid => "ScheduleInvalid",
             Reason::InternalError => "InternalError",

@@ -2,7 +2,7 @@ use super::super::fixtures::*;
 use super::super::{Action, Stop, decide};
 use super::*;
 use crate::archive::Progress;
-use crate::protocol::{Epoch, Lsn, Position, Timeline};
+use crate::protocol::{Epoch, Fork, Lsn, Position, Timeline};
 
 const NOW: BootTime = BootTime(1_100);
 
@@ -67,6 +67,41 @@ fn a_standby_strikes_off_what_the_serving_holder_has_archived() {
     assert_eq!(now(&observed), Charge::Wait);
     observed.cluster = super::super::Reading::Unknown;
     assert_eq!(now(&observed), Charge::Wait);
+}
+
+/// An elected member has less WAL than this one, which has not been rewound yet, or an earlier holder's timeline was abandoned. Their
+/// archives have other segments than this member, which may have to fill the archive one day.
+#[test]
+fn a_standby_strikes_off_nothing_by_what_is_said_of_another_history() {
+    let archived = |of: u32, lsn| {
+        let mut archived = up_to(lsn);
+        archived.progress.up_to.as_mut().expect("a position").timeline = Timeline(of);
+        Some(archived)
+    };
+    let confirmed = |observed: &Observed| match now(observed) {
+        Charge::Confirm { up_to } => up_to,
+        other => panic!("{other:?}"),
+    };
+    let mut observed = archiving(standby());
+    let end = position().lsn;
+    record(&mut observed).history = vec![Fork {
+        timeline: Timeline(1),
+        end,
+    }];
+    record(&mut observed).holder.as_mut().expect("a holder").timeline = Some(Timeline(3));
+    for (of, lsn, expected) in [
+        (3, end.0 + 64, Some(end.0 + 64)),
+        (1, end.0 - 64, Some(end.0 - 64)),
+        (1, end.0 + 64, Some(end.0)),
+        (2, end.0 - 64, None),
+    ] {
+        record(&mut observed).archive = archived(of, lsn);
+        let found = confirmed(&observed).map(|up_to| (up_to.timeline.0, up_to.lsn.0));
+        assert_eq!(found, expected.map(|lsn| (of, lsn)), "{of} up to {lsn}");
+    }
+    record(&mut observed).archive = archived(3, end.0 + 64);
+    record(&mut observed).history[0].end = Lsn(end.0 - 1);
+    assert_eq!(confirmed(&observed), None, "its WAL goes beyond the fork");
 }
 
 /// A stop of PostgreSQL waits for its archiver: a store that does not answer must not delay a handover.

@@ -134,9 +134,9 @@ impl Bench {
             Step::Copy(node, from) => {
                 world.nodes[node].postgres.is_none().then_some(())?;
                 world.nodes[node].volume.data = None;
-                world.begin_copy(node, from);
+                let begun = world.begin_copy(node, from);
                 world.pass(1_000);
-                world.copy(node, from).ok()?;
+                world.copy(node, from, begun).ok()?;
             }
             Step::Admit(at, other) => world.admit(at, member(other, 0)).ok()?,
             Step::DropSlots(at, ref keep) => world.drop_slots(at, &names(keep)).ok()?,

@@ -159,10 +159,10 @@ impl Tool {
         if self == Self::Ours {
             // As the agent does it.
             let mut verify = rig.postgres("pg_verifybackup")?;
-            verify.args(["--no-parse-wal", "--quiet"]).arg(into);
+            verify.args(["--no-parse-wal", "--quiet", "--skip-checksums"]).arg(into);
             rig.run(verify, LONG).await?;
-            let mut sync = rig.postgres("initdb")?;
-            sync.args(["--sync-only", "-D"]).arg(into);
+            let mut sync = rig.command("/bin/sync")?;
+            sync.arg("--file-system").arg(into);
             rig.run(sync, LONG).await?;
         }
         Ok(Restored {

@@ -1,10 +1,13 @@
 //! What becomes of the operator's actions.
 
+use api::Phase;
+use api::operation::OperationPhase;
+
 use super::super::scene::{UID, bare_of, child_uid, empty_lease, set, wal_claim};
 use super::{Resizes, World, resources_of};
 use crate::cluster::{
-    Action, Apply, ApplyHow, Claim, FaultKind, Growth, Known, ObjectVersion, OwnedObject, OwnedState, Pod, PodMark,
-    Volume, WalVolumes,
+    Action, Apply, ApplyHow, Claim, DrillSeen, FaultKind, Growth, Known, ObjectVersion, OpenBackup, OwnedObject,
+    OwnedState, Pod, PodMark, Volume, WalVolumes,
 };
 use crate::protocol::Release;
 
@@ -97,7 +100,22 @@ impl World {
             Action::MakeBackup { name, .. } => {
                 let made = self.scene.observed.scheduled.get().cloned().unwrap_or_default();
                 self.scene.observed.scheduled = Known::Known(made.into_iter().chain([name.clone()]).collect());
+                let last = self.scene.stored.memo.final_backup.as_ref();
+                if last.is_some_and(|last| last.name == *name) {
+                    let phase = Some(OperationPhase::Completed);
+                    self.scene.observed.final_backup = Known::Known(Some(OpenBackup { phase, message: None }));
+                }
             }
+            Action::MakeDrill(name) => {
+                self.scene.observed.drill = Known::Known(Some(DrillSeen {
+                    exact: ObjectVersion::of_any_version(name.clone(), "uid-of-the-drill"),
+                    is_ours: true,
+                    terminating: false,
+                    phase: Some(Phase::Ready),
+                    message: None,
+                }));
+            }
+            Action::DeleteDrill(_) => self.scene.observed.drill = Known::Known(None),
             Action::AdoptClaim(claim) => {
                 let mut claims = self.scene.claims_mut().iter_mut();
                 if let Some(found) = claims.find(|found| found.uid == claim.uid()) {

@@ -154,7 +154,9 @@ impl World {
             Action::ResizePod(pod) | Action::ReplacePod(pod) => same_pod(pod),
             Action::DeleteChild(kind, _) => !is_missing(*kind),
             Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => same_set(),
-            Action::MakeWalClaim { .. } | Action::MakeBackup { .. } => true,
+            Action::MakeWalClaim { .. } | Action::MakeBackup { .. } | Action::MakeDrill(_) | Action::DeleteDrill(_) => {
+                true
+            }
             Action::ResizeClaim { claim, .. }
             | Action::UpdateClaim(claim)
             | Action::AdoptClaim(claim)

@@ -1,0 +1,73 @@
+//! Databases that are made from the backups of another one.
+
+use api::ClusteredDatabaseSpec;
+use api::spec::{
+    BootstrapSpec, DurabilitySpec, InitdbSpec, RecoverySource, RecoverySpec, RecoveryTarget, ServicesSpec, VolumeFate,
+};
+use chrono::{DateTime, Utc};
+
+/// Names of databases may have 40 characters.
+const LONGEST_NAME: usize = 40;
+
+/// The spec of a database that is made from the backups of the one of this name, UID and spec: as that was at `target`, or at the end of
+/// its archived WAL. `None` if it has no store.
+pub fn recovered(
+    source: &str,
+    uid: &str,
+    spec: &ClusteredDatabaseSpec,
+    backup: Option<String>,
+    target: Option<RecoveryTarget>,
+) -> Option<ClusteredDatabaseSpec> {
+    let store = spec.backup.as_ref()?.store.clone();
+    let uid8 = uid.get(..8)?;
+    let mut new = spec.clone();
+    new.bootstrap = Some(BootstrapSpec {
+        // The owner gets the password of the new database's own Secret.
+        initdb: Some(InitdbSpec {
+            password_secret_ref: None,
+            post_init_application_sql: Vec::new(),
+            ..spec.initdb().clone()
+        }),
+        volumes: None,
+        recovery: Some(RecoverySpec {
+            from: RecoverySource {
+                store,
+                cluster: format!("{source}-{uid8}"),
+                namespace: None,
+            },
+            backup,
+            target,
+            verify_files: false,
+        }),
+    });
+    // What is about instances of the old one.
+    (new.primary.prefer, new.fenced) = (None, Vec::new());
+    (new.hibernated, new.paused) = (false, false);
+    Some(new)
+}
+
+/// The spec of a drill: one instance, which archives nothing and leaves nothing. `None` if the database has no store.
+pub fn spec(source: &str, uid: &str, spec: &ClusteredDatabaseSpec) -> Option<ClusteredDatabaseSpec> {
+    let mut drill = recovered(source, uid, spec, None, None)?;
+    drill.bootstrap.as_mut()?.recovery.as_mut()?.verify_files = true;
+    drill.replicas = 1;
+    drill.durability = DurabilitySpec::default();
+    drill.services = ServicesSpec::default();
+    drill.storage.retention_policy.when_deleted = VolumeFate::Delete;
+    drill.backup = None;
+    Some(drill)
+}
+
+const MARK: &str = "-drill-";
+
+/// The name of a drill that begins then.
+pub fn name(source: &str, time: DateTime<Utc>) -> String {
+    let end = format!("{MARK}{}", time.format("%m%d%H%M%S"));
+    let begin: String = source.chars().take(LONGEST_NAME - end.len()).collect();
+    format!("{}{end}", begin.trim_end_matches('-'))
+}
+
+/// False for a name that no drill has.
+pub fn may_be(name: &str) -> bool {
+    name.contains(MARK)
+}
