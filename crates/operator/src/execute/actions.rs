@@ -167,8 +167,9 @@ impl Executor {
         if made.as_ref().is_err_and(|error| error.kind() == FaultKind::Conflict) {
             return Ok(Outcome::NotYet);
         }
-        self.caches.databases.put(made?);
-        Ok(Outcome::Done)
+        // What the cache has already is no news: only the watch lets the drill itself be taken up.
+        made?;
+        Ok(Outcome::NotYet)
     }
 
     async fn add_finalizer(&self, key: &Key, seen: &Seen, exact: &ObjectVersion) -> Result<Outcome, Failure> {
