@@ -26,7 +26,8 @@ pub fn delay_after_internal_error(attempts: u32) -> Duration {
     doubling(FIRST, LONGEST_AFTER_INTERNAL_ERROR, attempts)
 }
 
-fn doubling(first: Duration, longest: Duration, attempts: u32) -> Duration {
+/// The rest after `attempts` failures in a row: `first`, then twice as long each time, and at most `longest`.
+pub fn doubling(first: Duration, longest: Duration, attempts: u32) -> Duration {
     match attempts.checked_sub(1) {
         None => Duration::ZERO,
         // 2^10 times either first rest is past the longest.

@@ -404,6 +404,12 @@ impl<K: Kept> Cache<K> {
         self.read_as(key, name)
     }
 
+    /// The object that has a key of its own. The outer `None`: it cannot be known whether there is one, or what is in it.
+    pub fn own(&self, key: &Key) -> Option<Option<Arc<K>>> {
+        self.get(key, &key.name)
+            .filter(|found| found.is_some() || !self.has(key))
+    }
+
     /// One object, parsed as another type than its own.
     pub fn read_as<T: DeserializeOwned>(&self, key: &Key, name: &str) -> Option<Option<Arc<T>>> {
         let state = self.lock();

@@ -239,12 +239,14 @@ impl Caches {
         if first {
             self.listed.notify_waiters();
         }
-        let drills = concerned.iter().filter_map(|key| self.of_drill(key));
-        concerned
-            .iter()
-            .flat_map(|key| self.waiting_for(key))
-            .chain(drills)
-            .collect()
+        concerned.iter().flat_map(|key| self.readers(key)).collect()
+    }
+
+    /// Other resources that read this database.
+    pub fn readers(&self, database: &Key) -> Vec<Key> {
+        let mut readers = self.waiting_for(database);
+        readers.extend(self.of_drill(database));
+        readers
     }
 
     /// The database that makes this drill.

@@ -2,7 +2,7 @@
 
 use super::{Rule, text};
 use crate::ClusteredDatabase;
-use crate::spec::{BackupDrill, BackupRetention, BackupSchedule, S3Store, StoreSpec};
+use crate::spec::{BackupDrill, BackupRetention, BackupSchedule, BackupSpec, S3Store, StoreSpec};
 
 /// A bucket's name, by S3's own rules but for names that look like addresses.
 const BUCKET: &str = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]";
@@ -167,15 +167,16 @@ fn schedules() -> Vec<Rule> {
     ]
 }
 
-/// Obeyed by a resource without a drill, and by a drill that obeys it.
-fn of_drill(check: fn(&BackupDrill) -> bool) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
-    move |resource| {
-        let backup = resource.spec.backup.as_ref();
-        backup.and_then(|backup| backup.drill.as_ref()).is_none_or(check)
-    }
+/// Obeyed by a resource without this part of `spec.backup`, and by one whose part obeys it.
+fn of_part<T: 'static>(
+    part: fn(&BackupSpec) -> Option<&T>,
+    check: fn(&T) -> bool,
+) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
+    move |resource| resource.spec.backup.as_ref().and_then(part).is_none_or(check)
 }
 
 fn drill() -> Vec<Rule> {
+    let of_drill = |check| of_part::<BackupDrill>(|backup| backup.drill.as_ref(), check);
     vec![
         Rule::holds(
             "spec.backup.drill.schedule",
@@ -207,15 +208,8 @@ fn drill() -> Vec<Rule> {
 /// A number that is too large for the dates would keep all backups.
 const MOST: u32 = 10_000;
 
-/// Obeyed by a resource without a retention, and by a retention that obeys it.
-fn of_retention(check: fn(&BackupRetention) -> bool) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
-    move |resource| {
-        let backup = resource.spec.backup.as_ref();
-        backup.and_then(|backup| backup.retention.as_ref()).is_none_or(check)
-    }
-}
-
 fn retention() -> Vec<Rule> {
+    let of_retention = |check| of_part::<BackupRetention>(|backup| backup.retention.as_ref(), check);
     vec![
         Rule::holds(
             "spec.backup.retention",

@@ -99,7 +99,7 @@ async fn unpack_part(
         return Err(BaseError::Damaged { name, found });
     }
     // If the writing ends early, so does the decompressing.
-    let worked = written.and_then(|()| decompressed);
+    let worked = written.and(decompressed);
     worked.map_err(|error| BaseError::Unpack { name, error })
 }
 

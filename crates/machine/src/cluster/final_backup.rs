@@ -141,7 +141,7 @@ fn after_failure(facts: &Facts<'_>, policy: FinalBackup, memo: &FinalBackupMemo)
 }
 
 fn source_is_missing(facts: &Facts<'_>) -> Option<Proposal> {
-    let what = "the database to be let go: it has no instance that could take its last backup";
+    let what = "the user's decision about the last backup: no instance runs that could take it";
     Proposal::wait(
         facts,
         Step::BackingUp,

@@ -115,17 +115,12 @@ impl Executor {
             Action::MakeBackup { name, source } => self.make_backup(key, name, *source).await,
             Action::MakeDrill(name) => self.make_drill(key, subject, name).await,
             Action::DeleteDrill(exact) => {
-                let deleted =
-                    self.requests
-                        .delete::<ClusteredDatabase>(&key.namespace, exact, PropagationPolicy::Background);
-                let databases = &self.caches.databases;
-                match deleted.await? {
-                    Deleted::Gone => {
-                        databases.forget(&Key::database(&*key.namespace, exact.name()), exact.name(), exact.uid())
-                    }
-                    Deleted::Going(drill) => databases.put(*drill),
-                }
-                Ok(Outcome::Done)
+                let how = PropagationPolicy::Background;
+                self.requests
+                    .delete::<ClusteredDatabase>(&key.namespace, exact, how)
+                    .await?;
+                // As where it was made.
+                Ok(Outcome::NotYet)
             }
             Action::DeleteClaim(exact) => {
                 let claims = &self.caches.claims;
@@ -141,15 +136,10 @@ impl Executor {
             cluster_ref: ClusterReference { name: key.name.clone() },
             source,
         };
-        let made = self
-            .requests
-            .create(&key.namespace, &DatabaseBackup::new(name, spec))
-            .await;
-        // One of this name was made before, and the watch will show it.
-        if made.as_ref().is_err_and(|error| error.kind() == FaultKind::Conflict) {
+        let Some(made) = self.make_once(key, &DatabaseBackup::new(name, spec)).await? else {
             return Ok(Outcome::NotYet);
-        }
-        self.caches.backups.put(made?);
+        };
+        self.caches.backups.put(made);
         self.caches.note_asking(&Key::backup(&*key.namespace, name));
         Ok(Outcome::Done)
     }
@@ -162,14 +152,17 @@ impl Executor {
         let mut drill = ClusteredDatabase::new(name, spec);
         drill.metadata = subject.meta(name.to_owned());
         drill.metadata.labels = None;
-        let made = self.requests.create(&key.namespace, &drill).await;
-        // One of this name was made before, and the watch will show it.
-        if made.as_ref().is_err_and(|error| error.kind() == FaultKind::Conflict) {
-            return Ok(Outcome::NotYet);
-        }
-        // What the cache has already is no news: only the watch lets the drill itself be taken up.
-        made?;
+        self.make_once(key, &drill).await?;
+        // It stays out of the cache until the watch brings it: what the cache has is no news, and the drill would not be reconciled.
         Ok(Outcome::NotYet)
+    }
+
+    /// Makes an object; `None` if one of its name was made before, which the watch will show.
+    async fn make_once<K: Writable>(&self, key: &Key, object: &K) -> Result<Option<K>, Failure> {
+        match self.requests.create(&key.namespace, object).await {
+            Err(error) if error.kind() == FaultKind::Conflict => Ok(None),
+            made => Ok(Some(made?)),
+        }
     }
 
     async fn add_finalizer(&self, key: &Key, seen: &Seen, exact: &ObjectVersion) -> Result<Outcome, Failure> {

@@ -212,12 +212,8 @@ impl<A: Asking> Askers<A> {
 
     fn observe(&self, key: &Key, object: &A::Object) -> A::Observed {
         let of = database::<A>(object, key);
-        let found = self.caches.databases.get(&of, &of.name);
-        let cluster = match found {
-            None => Known::Unknown,
-            Some(None) if self.caches.databases.has(&of) => Known::Unknown,
-            Some(found) => Known::Known(found),
-        };
+        let cluster = self.caches.databases.own(&of);
+        let cluster = cluster.map_or(Known::Unknown, Known::Known);
         A::observe(&self.caches, key, &of, cluster)
     }
 }

@@ -394,7 +394,7 @@ impl Host for Executor {
     }
 
     fn readers(&self, key: &Key) -> Vec<Key> {
-        self.caches.waiting_for(key)
+        self.caches.readers(key)
     }
 
     fn forget(&self, key: &Key) {

@@ -91,11 +91,9 @@ fn drill(caches: &Caches, key: &Key, subject: &Subject<'_>) -> Option<Option<Dri
     let Some(name) = run.and_then(|run| run.name.as_deref()) else {
         return Some(None);
     };
-    let key = Key::database(&*key.namespace, name);
-    if !caches.databases.has(&key) {
+    let Some(found) = caches.databases.own(&Key::database(&*key.namespace, name))? else {
         return Some(None);
-    }
-    let found = caches.databases.get(&key, name)??;
+    };
     let status = found.status.clone().unwrap_or_default();
     let waits = status.waiting.map(|waiting| waiting.what);
     Some(Some(DrillSeen {
@@ -112,14 +110,10 @@ fn final_backup(caches: &Caches, key: &Key, db: &ClusteredDatabase) -> Option<Op
     let Some(memo) = db.status.as_ref().and_then(|status| status.memo.final_backup.as_ref()) else {
         return Some(None);
     };
-    if !caches.backups.is_listed() {
-        return None;
-    }
-    let key = Key::backup(&*key.namespace, &*memo.name);
-    if !caches.backups.has(&key) {
+    let Some(found) = caches.backups.own(&Key::backup(&*key.namespace, &*memo.name))? else {
         return Some(None);
-    }
-    let status = caches.backups.get(&key, &key.name)??.status.clone().unwrap_or_default();
+    };
+    let status = found.status.clone().unwrap_or_default();
     Some(Some(OpenBackup {
         phase: status.operation.phase,
         message: status.operation.message,

@@ -19,7 +19,7 @@ const IDLE: u64 = 60_000;
 pub struct Archiver {
     /// How often it was told in a row that a file is not archived.
     tries: u8,
-    /// It has been told to end.
+    /// It was asked to end.
     has_ended: bool,
     /// Counts what it waits for: only the last wake-up counts.
     wake: u64,

@@ -163,7 +163,7 @@ impl World {
             .map_or(0, |told| told.lsn / size.0);
         if told < full {
             return Err(format!(
-                "the archive is told to be complete up to {told:X}, of {full:X} segments"
+                "the Lease says that the archive is complete up to {told:X}, of {full:X} segments"
             ));
         }
         self.coverage.reach("archived in the end");
