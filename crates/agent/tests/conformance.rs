@@ -14,17 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use agent::postgres::{
     CloneSource, Primary, Reload, Role, Server, Status, StopMode, clone, processes_on, promise, promote, reload,
     rewind, set_sync,
 };
-use agent::tools::Tools;
 use agent::volume::DataState;
-use instance::{Instance, Scene};
+use instance::{Instance, Scene, copy_files};
 use link::Link;
 use machine::instance::Data;
 use machine::protocol::{Epoch, MemberId, Timeline};
@@ -147,7 +144,7 @@ impl Servers {
         let scratch = scene.place.scratch.clone();
         for member in 0..MEMBERS {
             let (own, kept) = (scratch.join(member.to_string()), scratch.join(format!("kept-{member}")));
-            copy_files(&scene.tools, &own, &kept).await;
+            copy_files(&scene.supervisor, &own, &kept).await;
         }
         Self {
             scratch,
@@ -167,7 +164,7 @@ impl Servers {
             let place = self.scratch.join(member.to_string());
             fs::remove_dir_all(&place).expect("removed");
             copy_files(
-                &self.members[member].tools,
+                self.members[member].tools.supervisor(),
                 &self.scratch.join(format!("kept-{member}")),
                 &place,
             )
@@ -584,11 +581,4 @@ fn position(status: &Status) -> Position {
 
 fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
-}
-
-async fn copy_files(tools: &Tools, from: &Path, to: &Path) {
-    let mut command = Command::new("cp");
-    command.arg("-a").arg(from).arg(to);
-    let copied = tools.supervisor().run(command, Duration::from_secs(120)).await;
-    copied.expect("copied");
 }

@@ -3,6 +3,7 @@
 #[path = "support/certificates.rs"]
 mod certificates;
 #[path = "support/instance.rs"]
+#[allow(dead_code)]
 mod instance;
 #[path = "support/unprivileged.rs"]
 mod unprivileged;

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use backup::segment::{Header, Origin, encode};
 use backup::{Access, Compare, Place, S3, Store};
 use chrono::{DateTime, Utc};
 use futures::{StreamExt, stream};
-use instance::{Instance, Scene, open_primary};
+use instance::{Instance, Scene, copy_files, open_primary};
 use machine::protocol::{Lsn, Timeline};
 use machine::recovery::{Refusal, Target};
 use test_store::{Fault, Options, TestStore};
@@ -174,8 +174,7 @@ impl Source {
         instance.settings.parameters.extend([raised]);
         let scratch = &self.scene.place.scratch;
         let (own, saved) = (scratch.join("0"), scratch.join("saved"));
-        let copied = Command::new("cp").arg("-a").args([&own, &saved]).status();
-        assert!(copied.expect("cp").success());
+        copy_files(&self.scene.supervisor, &own, &saved).await;
 
         self.promote(&mut instance).await;
         commit(&instance, 60).await;

@@ -13,13 +13,12 @@ mod unprivileged;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use agent::postgres::{Reload, Role, Server, Status, StopMode, promise, promote, reload, rewind, set_sync};
 use api::ClusteredDatabase;
-use instance::{Instance, PASSWORD, Scene, is_streaming, open_primary};
+use instance::{Instance, PASSWORD, Scene, copy_files, is_streaming, open_primary};
 use machine::protocol::{Epoch, Timeline};
 use machine::quorum::SyncRule;
 use unprivileged::{Place, unprivileged};
@@ -121,7 +120,7 @@ impl Servers {
         first.stop(StopMode::Fast).await;
         for ordinal in 0..3 {
             let kept = servers.scratch.join(format!("kept-{ordinal}"));
-            copy(scene, &servers.scratch.join(ordinal.to_string()), &kept).await;
+            copy_files(&scene.supervisor, &servers.scratch.join(ordinal.to_string()), &kept).await;
         }
         servers
     }
@@ -188,7 +187,7 @@ impl Servers {
         for ordinal in 0..3 {
             let place = self.scratch.join(ordinal.to_string());
             fs::remove_dir_all(&place).expect("removed");
-            copy(scene, &self.scratch.join(format!("kept-{ordinal}")), &place).await;
+            copy_files(&scene.supervisor, &self.scratch.join(format!("kept-{ordinal}")), &place).await;
         }
         result
     }
@@ -387,12 +386,4 @@ async fn told(instance: &mut Instance, what: &str, wanted: impl Fn(&Status) -> b
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     Err(format!("not within {} s: {what}; last: {last}", PATIENCE.as_secs()))
-}
-
-/// Copies a directory with all that is in it. (The supervisor reaps every child.)
-async fn copy(scene: &Scene, from: &Path, to: &Path) {
-    let mut command = Command::new("cp");
-    command.arg("-a").arg(from).arg(to);
-    let copied = scene.supervisor.run(command, Duration::from_secs(120)).await;
-    copied.expect("copied");
 }

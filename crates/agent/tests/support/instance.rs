@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
@@ -31,6 +33,14 @@ pub struct Scene {
     pub supervisor: Supervisor,
     pub tools: Tools,
     pub authority: Authority,
+}
+
+/// Copies a directory with all that is in it. (The supervisor reaps every child: nothing else can wait for one.)
+pub async fn copy_files(supervisor: &Supervisor, from: &Path, to: &Path) {
+    let mut command = Command::new("cp");
+    command.arg("-a").arg(from).arg(to);
+    let copied = supervisor.run(command, Duration::from_secs(120)).await;
+    copied.expect("copied");
 }
 
 impl Scene {
