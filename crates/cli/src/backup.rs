@@ -195,6 +195,7 @@ pub fn recovered(
                 store: own.store.clone(),
                 cluster: format!("{source}-{uid8}"),
                 namespace: None,
+                identity_secret_ref: own.encryption.as_ref().and_then(|of| of.identity_secret_ref.clone()),
             },
             backup,
             target: time.map(|time| RecoveryTarget {

@@ -93,7 +93,8 @@ async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
         LINE,
         name,
         PART_SIZE,
-    );
+    )
+    .with_recipients(attached.recipients().cloned());
     let written = copy(order, writer, |bytes| {
         if last.get().elapsed() >= PROGRESS {
             last.set(Instant::now());

@@ -2,7 +2,7 @@
 
 use super::{Rule, text};
 use crate::ClusteredDatabase;
-use crate::spec::{BackupRetention, BackupSchedule, S3Store, StoreSpec};
+use crate::spec::{BackupRetention, BackupSchedule, IdentitySecretRef, S3Store, StoreSpec};
 
 /// A bucket's name, by S3's own rules but for names that look like addresses.
 const BUCKET: &str = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]";
@@ -109,6 +109,29 @@ macro_rules! of_store {
     };
 }
 
+/// The rules about a Secret with private keys at this place of the spec, which `$secret` finds.
+macro_rules! of_identity {
+    ($at:literal, $secret:expr) => {{
+        let find: fn(&ClusteredDatabase) -> Option<IdentitySecretRef> = $secret;
+        [
+            Rule::holds(
+                concat!("spec.", $at, ".name"),
+                text::dns_subdomain(),
+                concat!($at, ".name must be the name of a Secret: correct it"),
+                move |resource| find(resource).is_none_or(|secret| text::is_dns_subdomain(&secret.name)),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".key"),
+                format!("self.matches('{}')", text::SECRET_KEY),
+                concat!(
+                    $at,
+                    ".key must be a key of a Secret: 1 to 253 letters, digits, dashes, underscores and dots"
+                ),
+                move |resource| find(resource).is_none_or(|secret| text::is_secret_key(&secret.key)),
+            ),
+        ]
+    }};
+}
 fn of_backup(resource: &ClusteredDatabase) -> Option<&StoreSpec> {
     resource.spec.backup.as_ref().map(|backup| &backup.store)
 }
@@ -122,7 +145,58 @@ pub(super) fn rules() -> Vec<Rule> {
     rules.extend(of_store!("bootstrap.recovery.from.store", of_recovery));
     rules.extend(schedules());
     rules.extend(retention());
+    rules.extend(recipients());
+    rules.extend(of_identity!(
+        "backup.encryption.identitySecretRef",
+        |resource: &ClusteredDatabase| {
+            let encryption = resource.spec.backup.as_ref()?.encryption.clone();
+            encryption?.identity_secret_ref
+        }
+    ));
+    rules.extend(of_identity!(
+        "bootstrap.recovery.from.identitySecretRef",
+        |resource: &ClusteredDatabase| { resource.spec.recovery()?.from.identity_secret_ref.clone() }
+    ));
     rules
+}
+
+/// A public key of age. The agent also checks its checksum, before anything is encrypted.
+const RECIPIENT: &str = "^age1[a-z0-9]{58}$";
+/// Each takes a hundred bytes at the begin of each object, of which 4 KiB are looked at.
+const MAX_RECIPIENTS: usize = 8;
+
+/// Obeyed by a resource without an encryption, and by recipients that obey it.
+fn of_recipients(check: fn(&[String]) -> bool) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
+    move |resource| {
+        let encryption = resource
+            .spec
+            .backup
+            .as_ref()
+            .and_then(|backup| backup.encryption.as_ref());
+        encryption.is_none_or(|encryption| check(&encryption.recipients))
+    }
+}
+
+fn recipients() -> Vec<Rule> {
+    vec![
+        Rule::holds(
+            "spec.backup.encryption.recipients",
+            format!("size(self) >= 1 && size(self) <= {MAX_RECIPIENTS}"),
+            format!("backup.encryption.recipients must have 1 to {MAX_RECIPIENTS} public keys: add or remove some"),
+            of_recipients(|all| (1..=MAX_RECIPIENTS).contains(&all.len())),
+        ),
+        Rule::holds(
+            "spec.backup.encryption.recipients",
+            format!("self.all(one, one.matches('{RECIPIENT}'))"),
+            "backup.encryption.recipients: a public key is age1 and 58 lower-case letters and digits, as age-keygen prints it: correct it",
+            of_recipients(|all| all.iter().all(|one| is_recipient(one))),
+        ),
+    ]
+}
+
+fn is_recipient(text: &str) -> bool {
+    let rest = text.strip_prefix("age1");
+    rest.is_some_and(|rest| rest.len() == 58 && rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
 }
 
 /// A schedule's name is part of the name of a DatabaseBackup.
