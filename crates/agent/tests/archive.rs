@@ -115,7 +115,7 @@ fn wal_is_archived_through_a_failover_without_a_gap() {
 
         store.heal();
         all_is_archived(&cluster, second, 2).await;
-        let rows = restored(&cluster, &base, &archived(&store), 2).await;
+        let rows = restored(&cluster, &base, &archived(&store), None, 2).await;
         assert_eq!(rows, "1,2,3,4,5,6,7,8,9,10,11,12");
 
         // The old primary pushes nothing any more, and strikes off what its successor has archived.

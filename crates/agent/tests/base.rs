@@ -22,6 +22,7 @@ mod unprivileged;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agent::archive::Target;
@@ -29,7 +30,7 @@ use agent::base::{Order, Told};
 use api::backup::{BackupOrigin, BackupRole, BackupSource, StoredBackup};
 use backup::base::{BackupInfo, backups, format_lsn, unpack};
 use backup::layout::ClusterFolder;
-use backup::{Access, Place, S3, Store};
+use backup::{Access, Identities, Place, S3, Store};
 use cluster::{API_SERVER, Cluster, as_user, become_agent_if_asked, in_a_cluster, user_command};
 use database::{commit_row, commits, replaced, rows, with_a_row};
 use machine::instance::backup::BackupCopy;
@@ -68,6 +69,7 @@ async fn order(cluster: &Cluster, ordinal: u32, attempt: u32) -> Order {
             cluster_uid: "c0ffee00-0000-0000-0000-000000000000".to_owned(),
             system_id: ask("SELECT system_identifier FROM pg_control_system()").await,
             pod_uid: format!("pod-{ordinal}-{ordinal}"),
+            recipients: Vec::new(),
         },
         access: root.join("store"),
         copy: BackupCopy {
@@ -159,10 +161,14 @@ fn folder() -> ClusterFolder {
 }
 
 /// Restores the parts with the lines that are published for that.
-async fn unpacked_by_hand(cluster: &Cluster, backup: &Path) -> PathBuf {
+async fn unpacked_by_hand(cluster: &Cluster, backup: &Path, key: Option<&Path>) -> PathBuf {
     let to = cluster.scratch().join("by-hand");
+    let (end, read) = match key {
+        None => ("", "zstd -dqc $p".to_owned()),
+        Some(key) => (".age", format!("age -d -i {} $p | zstd -dqc", key.display())),
+    };
     let script = format!(
-        "set -e; mkdir -m 0700 {to}; for p in {from}/pgdata-*.tar.zst; do zstd -dqc $p | tar -xp -C {to}; done",
+        "set -e; mkdir -m 0700 {to}; for p in {from}/pgdata-*.tar.zst{end}; do {read} | tar -xp -C {to}; done",
         to = to.display(),
         from = backup.display()
     );
@@ -175,7 +181,8 @@ async fn is_verified(cluster: &Cluster, store: &Store, info: &BackupInfo) {
     let into = cluster.scratch().join("unpacked");
     fs::create_dir(&into).expect("a directory");
     let begun = Instant::now();
-    unpack(store, &folder(), 1, info, &into, |_| {})
+    let identities = Arc::new(Identities::parse(PRIVATE, "key").expect("a private key"));
+    unpack(store, &folder(), 1, info, Some(&identities), &into, |_| {})
         .await
         .expect("unpacked");
     println!(
@@ -231,10 +238,47 @@ fn a_backup_is_made_under_writes_and_restored() {
         let object = archived(&store).join(&last[..16]).join(format!("{last}.zst"));
         let there = async |_: &Cluster| object.exists().then_some(());
         cluster.until("the last row is archived", 60, there).await;
-        let base = unpacked_by_hand(&cluster, &folder_of_backups(&store).join(name)).await;
-        let restored = restored(&cluster, &base, &archived(&store), 1).await;
+        let base = unpacked_by_hand(&cluster, &folder_of_backups(&store).join(name), None).await;
+        let restored = restored(&cluster, &base, &archived(&store), None, 1).await;
         assert!(restored.starts_with("1,2,100,"), "{restored}");
         assert_eq!(restored, rows(&cluster, first).await);
+    });
+}
+
+const PUBLIC: &str = "age1tajya78yex7e54lmyq5z89vw4n29epr96nj3f7z3upjpahujeaescwdf4s";
+const PRIVATE: &str = "AGE-SECRET-KEY-1T299XPA2EYKG75LP4LU6YCRSXFQJHXCF75RDF60Z004VYJZCE4LQY8K4SD";
+
+#[test]
+fn an_encrypted_backup_is_restored_by_hand_with_its_wal() {
+    let name = "an_encrypted_backup_is_restored_by_hand_with_its_wal";
+    let mut spec = spec();
+    spec["backup"]["encryption"] = json!({"recipients": [PUBLIC]});
+    in_a_cluster(name, spec, |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        cluster.back_up(Some(UID), BackupSource::PreferStandby);
+        let done = async |cluster: &Cluster| (backup_told(cluster)["state"] == "Completed").then_some(());
+        cluster.until("it is taken", 120, done).await;
+        commit_row(&cluster, first, 2).await.expect("a commit");
+        let close = "SELECT pg_walfile_name(pg_switch_wal())";
+        let last = cluster.sql(first, close).await.expect("a segment");
+        let object = archived(&store).join(&last[..16]).join(format!("{last}.zst.age"));
+        let there = async |_: &Cluster| object.exists().then_some(());
+        cluster.until("the last row is archived", 60, there).await;
+        let (opened, known) = known(&cluster).await;
+        assert_eq!(known[0].recipients, [PUBLIC]);
+        is_verified(&cluster, &opened, &known[0]).await;
+        let key = cluster.scratch().join("key");
+        fs::write(&key, PRIVATE).expect("written");
+        assert!(
+            as_user("age", &["--version"]).await.is_ok(),
+            "this test needs the program `age` of Debian's package `age`"
+        );
+        let backup = folder_of_backups(&store).join(known[0].name.to_string());
+        let base = unpacked_by_hand(&cluster, &backup, Some(&key)).await;
+        let restored = restored(&cluster, &base, &archived(&store), Some(&key), 1).await;
+        assert_eq!(restored, "1,2");
     });
 }
 
@@ -404,8 +448,8 @@ fn a_backup_of_a_standby_is_made_under_writes_and_restored() {
         let object = archived(&store).join(&last[..16]).join(format!("{last}.zst"));
         let there = async |_: &Cluster| object.exists().then_some(());
         cluster.until("the last row is archived", 60, there).await;
-        let base = unpacked_by_hand(&cluster, &folder).await;
-        let restored = restored(&cluster, &base, &archived(&store), 1).await;
+        let base = unpacked_by_hand(&cluster, &folder, None).await;
+        let restored = restored(&cluster, &base, &archived(&store), None, 1).await;
         assert!(restored.starts_with("1,100,"), "{restored}");
         assert_eq!(restored, rows(&cluster, first).await);
     });
@@ -557,9 +601,9 @@ fn what_the_retention_does_not_keep_is_told_and_then_removed() {
         is_verified(&cluster, &opened, &left[0]).await;
 
         // What is left can be restored, with all that came after it.
-        let base = unpacked_by_hand(&cluster, &folder_of_backups(&store).join(&names[1])).await;
+        let base = unpacked_by_hand(&cluster, &folder_of_backups(&store).join(&names[1]), None).await;
         assert_eq!(
-            restored(&cluster, &base, &archived(&store), 1).await,
+            restored(&cluster, &base, &archived(&store), None, 1).await,
             rows(&cluster, first).await
         );
         let segments = |folder: &Path| fs::read_dir(folder).expect("segments").count();

@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 use agent::postgres::{Progress, Recovered, RecoveryError, RecoveryRequest, Role, Server, StopMode, Verifier, recover};
 use agent::volume::{DataState, EnforcedSettings};
 use backup::base::{About, BackupInfo, PART_SIZE, Writer};
-use backup::layout::{ClusterFolder, LineObject, Object, Segment};
+use backup::layout::{ClusterFolder, LineObject, Object, Segment, encrypted};
 use backup::segment::{Header, Origin, encode};
-use backup::{Access, Compare, Place, S3, Store};
+use backup::{Access, Compare, IDENTITY, Place, Recipients, S3, Store};
 use chrono::{DateTime, Utc};
 use futures::{StreamExt, stream};
 use instance::{Instance, Scene, copy_files, open_primary};
@@ -37,6 +37,10 @@ const FOLDER: &str = "default/orders-c0ffee00";
 const BACKUP: &str = "20261126T183000Z-F-7f3a";
 /// So many recoveries run beside each other: each of them waits a good deal.
 const AT_ONCE: usize = 2;
+/// The backup, and the WAL of the third timeline, are encrypted, as if encryption had been turned on in between.
+const PUBLIC: &str = "age1tajya78yex7e54lmyq5z89vw4n29epr96nj3f7z3upjpahujeaescwdf4s";
+const PRIVATE: &str = "AGE-SECRET-KEY-1T299XPA2EYKG75LP4LU6YCRSXFQJHXCF75RDF60Z004VYJZCE4LQY8K4SD";
+const ANOTHER: &str = "AGE-SECRET-KEY-195F9EVJCKRA32L9WFG45A99SPMGPRAH77N4DSLTR7FSQ846774SSXVLLHJ";
 const NEW_PASSWORD: &str = "another one";
 const LIMIT: Duration = Duration::from_secs(20);
 const ENVIRONMENT: &str = "CDB_TEST_SCRATCH";
@@ -110,6 +114,7 @@ impl Source {
         fs::create_dir_all(&access).expect("a directory");
         fs::write(access.join("AWS_ACCESS_KEY_ID"), test_store::KEY).expect("written");
         fs::write(access.join("AWS_SECRET_ACCESS_KEY"), test_store::SECRET).expect("written");
+        fs::write(access.join(IDENTITY), format!("{ANOTHER}\n{PRIVATE}\n")).expect("written");
         fs::create_dir_all(scene.place.scratch.join("archive")).expect("a directory");
         let objects = Store::open(&place_of(&store), &Access::read(&access).expect("credentials")).expect("a store");
         Self {
@@ -266,7 +271,8 @@ impl Source {
             1,
             name,
             PART_SIZE,
-        );
+        )
+        .with_recipients(recipients());
         let written = writer.write(tar, |_| ()).await.expect("a backup");
         child.exit.wait_for(Option::is_some).await.expect("an end");
         let about = About {
@@ -341,13 +347,18 @@ impl Source {
                         epoch: 1,
                         pod_uid: "pod".to_owned(),
                     };
-                    let object = encode(&Header::new(origin, &content), &content, 1).expect("encoded");
+                    let recipients = recipients().filter(|_| segment.timeline() == 3);
+                    let header = Header::new(origin, &content);
+                    let object = encode(&header, &content, 1, recipients.as_ref()).expect("encoded");
                     (LineObject::Segment(segment), object)
                 }
                 // Partial segments and notes about backups.
                 (None, Err(_)) => continue,
             };
-            let name = self.object(object);
+            let name = match name.starts_with("00000003") && name.len() == 24 {
+                true => encrypted(&self.object(object)),
+                false => self.object(object),
+            };
             let created = self.objects.create(&name, content.into(), Compare::Bytes, LIMIT).await;
             created.expect("stored");
         }
@@ -360,10 +371,22 @@ impl Source {
         exclusive: bool,
         progress: impl Fn(Progress) + Sync,
     ) -> (Instance, Result<Recovered, RecoveryError>) {
+        self.recover_by(Some("key"), target, exclusive, progress).await
+    }
+
+    /// The same with the private keys of this Secret.
+    async fn recover_by(
+        &self,
+        identity_secret: Option<&str>,
+        target: Target,
+        exclusive: bool,
+        progress: impl Fn(Progress) + Sync,
+    ) -> (Instance, Result<Recovered, RecoveryError>) {
         let instance = self.scene.instance(self.next.fetch_add(1, Ordering::Relaxed));
         let request = RecoveryRequest {
             place: place_of(&self.store),
             access: self.scene.place.scratch.join("access"),
+            identity_secret: identity_secret.map(str::to_owned),
             folder: FOLDER.to_owned(),
             backup: None,
             target,
@@ -402,6 +425,10 @@ impl Source {
         assert_eq!(instance.data().await, DataState::Empty, "nothing was begun");
         error.to_string()
     }
+}
+
+fn recipients() -> Option<Recipients> {
+    Recipients::parse(&[PUBLIC.to_owned()]).expect("a public key")
 }
 
 fn place_of(store: &TestStore) -> Place {
@@ -466,6 +493,7 @@ fn a_backup_is_recovered_to_each_kind_of_target() {
         each_target_is_reached(&source, &points).await;
         the_unreachable_is_refused(&source, &points).await;
         damage_is_told(&source, &points).await;
+        a_key_that_does_not_fit_is_told(&source).await;
         trouble_with_the_store_is_waited_for(&source).await;
     });
 }
@@ -568,6 +596,7 @@ fn segments(source: &Source) -> BTreeSet<String> {
 async fn damage_is_told(source: &Source, points: &Points) {
     let name = segments(source).pop_first().expect("a segment");
     let file = source.file(LineObject::Segment(name.parse().expect("a segment")));
+    let file = PathBuf::from(encrypted(file.to_str().expect("a path")));
     let good = fs::read(&file).expect("a segment");
 
     let mut bad = good.clone();
@@ -596,6 +625,35 @@ async fn damage_is_told(source: &Source, points: &Points) {
         other => panic!("{other:?}"),
     }
     fs::write(&file, &good).expect("written");
+}
+
+async fn a_key_that_does_not_fit_is_told(source: &Source) {
+    let refused = async |secret: Option<&str>| {
+        let (instance, recovered) = source.recover_by(secret, Target::Latest, false, |_| ()).await;
+        assert_eq!(instance.data().await, DataState::Empty, "nothing was begun");
+        let error: anyhow::Error = recovered.expect_err("refused").into();
+        format!("{error:#}")
+    };
+    let words = refused(None).await;
+    assert_eq!(
+        words,
+        format!(
+            "backup {BACKUP} is encrypted to {PUBLIC}: set bootstrap.recovery.from.identitySecretRef to a Secret with a private key \
+             of these"
+        )
+    );
+    let file = source.scene.place.scratch.join("access").join(IDENTITY);
+    let good = fs::read(&file).expect("the keys");
+    fs::write(&file, ANOTHER).expect("written");
+    let words = refused(Some("key")).await;
+    assert!(
+        words.ends_with("none of the 1 identities in Secret key opens it") && words.contains(PUBLIC),
+        "{words}"
+    );
+    fs::remove_file(&file).expect("removed");
+    let words = refused(Some("key")).await;
+    assert!(words.contains("Secret key has no identity"), "{words}");
+    fs::write(&file, good).expect("written");
 }
 
 async fn trouble_with_the_store_is_waited_for(source: &Source) {

@@ -133,6 +133,8 @@ pub const APP_PATH: &str = "/cdb/app";
 pub const STORE_PATH: &str = "/cdb/store";
 /// The same of the store that the database is recovered from.
 pub const RECOVERY_STORE_PATH: &str = "/cdb/recovery-store";
+/// The file there with the private keys that open encrypted backups.
+pub const IDENTITY_KEY: &str = "identity";
 /// Port of the agent's mutually authenticated peer API.
 pub const PEER_PORT: u16 = 8433;
 /// Port of the agent's readiness and metrics (plain HTTP).

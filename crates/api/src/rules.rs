@@ -137,7 +137,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 103] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 109] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -247,6 +247,12 @@ pub(crate) const LIMITS: [(&str, &str, u64); 103] = [
     ("spec.backup.schedules.*.timeZone", "maxLength", 128),
     ("spec.backup.drill.schedule", "maxLength", 128),
     ("spec.backup.drill.timeZone", "maxLength", 128),
+    ("spec.backup.encryption.recipients", "maxItems", 16),
+    ("spec.backup.encryption.recipients.*", "maxLength", 128),
+    ("spec.backup.encryption.identitySecretRef.name", "maxLength", 512),
+    ("spec.backup.encryption.identitySecretRef.key", "maxLength", 512),
+    ("spec.bootstrap.recovery.from.identitySecretRef.name", "maxLength", 512),
+    ("spec.bootstrap.recovery.from.identitySecretRef.key", "maxLength", 512),
     ("spec.networkPolicy.clients", "maxItems", 64),
     ("spec.networkPolicy.clients.*.ipBlock.cidr", "maxLength", 64),
     ("spec.networkPolicy.monitoring", "maxItems", 64),

@@ -379,6 +379,9 @@ pub struct RecoverySource {
     /// The namespace that it was in; the new one's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// The Secret with the private key of encrypted backups, in the new one's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity_secret_ref: Option<IdentitySecretRef>,
 }
 
 /// Where recovery ends: one of these, as PostgreSQL's settings `recovery_target_*`.
@@ -503,6 +506,35 @@ pub struct BackupSpec {
     /// What is done when the ClusteredDatabase is deleted; nothing if absent. The store keeps its backups and WAL in any case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_delete: Option<BackupOnDelete>,
+    /// Encrypt WAL and backups before they leave the pod; not if absent. What is stored stays as it is when this changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption: Option<BackupEncryption>,
+}
+
+/// Encryption with age (<https://age-encryption.org>). Whoever loses all private keys loses the backups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BackupEncryption {
+    /// Public keys, as `age-keygen` prints them: `age1…`. The private key of any of them opens everything.
+    pub recipients: Vec<String>,
+    /// The Secret with the private key, for databases that `kubectl cdb recover` and drills make. This database's pods do not see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity_secret_ref: Option<IdentitySecretRef>,
+}
+
+/// A key of a Secret in the same namespace, with private keys of age: `AGE-SECRET-KEY-1…`, one a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IdentitySecretRef {
+    /// Name of the Secret.
+    pub name: String,
+    /// Its key; `identity` if absent.
+    #[serde(default = "default_identity_key")]
+    pub key: String,
+}
+
+fn default_identity_key() -> String {
+    crate::names::IDENTITY_KEY.to_owned()
 }
 
 /// Makes a database from the newest backup and all archived WAL at each of its times, and removes it once that is Ready. One that was

@@ -166,7 +166,7 @@ fn the_base_and_its_growth_are_good() {
             "backup": { "store": { "s3": {
                 "s3Path": "s3://wal.example/shop/a_b-c", "region": "eu-central-1", "endpoint": "https://minio.storage.svc:9000",
                 "addressing": "Path", "credentialsSecretRef": { "name": "store" }, "caSecretRef": { "name": "store" }
-            } } },
+            } }, "encryption": { "recipients": ["age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"], "identitySecretRef": { "name": "key" } } },
             "storage": { "data": { "size": "1.5Gi", "volumeAttributesClassName": "gold", "metadata": { "annotations": { "a": "b" } } }, "wal": { "size": "1Gi" } },
             "resources": { "requests": { "cpu": 1, "memory": "1Gi" }, "limits": { "memory": "1024Mi" } },
             "pods": { "metadata": { "labels": { "example.com/team": "shop", "empty": "" }, "annotations": { "a": "b" } } },

@@ -26,6 +26,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let folder: ClusterFolder = folder.parse()?;
     let known = backups(&store, &folder, LINE, LIMIT).await?;
     let newest = known.last().ok_or("there is no backup")?;
-    unpack(&store, &folder, LINE, newest, Path::new(directory), |_| {}).await?;
+    unpack(&store, &folder, LINE, newest, None, Path::new(directory), |_| {}).await?;
     Ok(())
 }

@@ -13,6 +13,8 @@
 //!     backups/<time>-<kind>-<4 digits>/…
 //!     checks/<backup>/<time>.json
 //! ```
+//!
+//! The name of an encrypted object ends in `.age` ([`encrypted`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,6 +42,16 @@ pub struct Name {
     pub cluster: ClusterFolder,
     /// Which of its objects.
     pub object: Object,
+    /// It is encrypted.
+    pub is_encrypted: bool,
+}
+
+/// What the name of an encrypted object ends in.
+const ENCRYPTED: &str = ".age";
+
+/// The name of the encrypted form of the object of this name.
+pub fn encrypted(name: &str) -> String {
+    format!("{name}{ENCRYPTED}")
 }
 
 /// An object of a cluster.
@@ -145,6 +157,7 @@ impl ClusterFolder {
         Name {
             cluster: self.clone(),
             object,
+            is_encrypted: false,
         }
     }
 }
@@ -232,17 +245,42 @@ impl FromStr for Name {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let parsed = || {
-            let second = text.match_indices('/').nth(1)?.0;
-            Some(Self {
-                cluster: text[..second].parse().ok()?,
-                object: Object::parse(&text[second + 1..])?,
+            let (plain, is_encrypted) = match text.strip_suffix(ENCRYPTED) {
+                Some(plain) => (plain, true),
+                None => (text, false),
+            };
+            let second = plain.match_indices('/').nth(1)?.0;
+            let object = Object::parse(&plain[second + 1..])?;
+            (!is_encrypted || object.may_be_encrypted()).then_some(Self {
+                cluster: plain[..second].parse().ok()?,
+                object,
+                is_encrypted,
             })
         };
         parsed().ok_or_else(|| NameError(text.to_owned()))
     }
 }
 
+/// A name without what the name of an encrypted object ends in.
+pub fn plain(name: &str) -> &str {
+    name.strip_suffix(ENCRYPTED).unwrap_or(name)
+}
+
 impl Object {
+    /// False for what must be readable without a key: what says of itself what it is, and histories.
+    fn may_be_encrypted(&self) -> bool {
+        match self {
+            Self::Cluster | Self::Probe(_) => false,
+            Self::Line(_, object) => match object {
+                LineObject::Segment(_) | LineObject::Partial(_) | LineObject::Conflict { .. } => true,
+                LineObject::Backup(_, file) => {
+                    !matches!(file, BackupFile::Begun | BackupFile::Commit | BackupFile::Deleted)
+                }
+                LineObject::Line | LineObject::History(_) | LineObject::Check(..) => false,
+            },
+        }
+    }
+
     fn parse(text: &str) -> Option<Self> {
         match text.split_once('/') {
             None => (text == "cluster.json").then_some(Self::Cluster),
@@ -323,7 +361,8 @@ impl BackupFile {
 
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.cluster, self.object)
+        let end = if self.is_encrypted { ENCRYPTED } else { "" };
+        write!(f, "{}/{}{end}", self.cluster, self.object)
     }
 }
 

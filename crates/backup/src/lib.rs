@@ -4,6 +4,7 @@
 //!   a [`Remover`] can delete.
 //! - [`Store::probe`] finds out if the store refuses to overwrite ([`Fence`]).
 //! - [`layout`] writes and reads the names of the objects, and [`segment`] the objects of WAL segments.
+//! - [`Recipients`] encrypts objects, and [`Identities`] opens them.
 //!
 //! - [`base`] writes base backups, lists them, and unpacks them.
 //!
@@ -11,6 +12,7 @@
 
 mod access;
 pub mod base;
+mod crypt;
 mod dns;
 pub mod layout;
 mod open;
@@ -24,6 +26,7 @@ mod upload;
 mod uri;
 
 pub use access::Access;
+pub use crypt::{IDENTITY, Identities, Recipients};
 pub use place::{Addressing, Azure, Gcs, Place, S3, Volume};
 pub use probe::Fence;
 pub use problem::Problem;

@@ -35,6 +35,9 @@ pub enum Problem {
     /// The store says that there is no such object.
     #[error("the store has no such object: {0}")]
     NotFound(String),
+    /// A key of the encryption is none, is missing, or does not open an object. The words say what to change.
+    #[error("{0}")]
+    Key(String),
     /// The place or the credentials cannot be right: no later attempt will succeed.
     #[error("the place or the credentials are unusable: {0}")]
     Unusable(String),

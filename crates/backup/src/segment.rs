@@ -1,6 +1,7 @@
 //! The object of a WAL segment: a zstd skippable frame with a JSON header, then a zstd frame with a checksum.
 //!
-//! `zstd -d` skips the header, so that a segment can be restored by hand.
+//! `zstd -d` skips the header, so that a segment can be restored by hand. All that may be encrypted with age; then the header stands also,
+//! readable, in the header of age, so that any primary can compare what is stored without a key.
 
 use std::fmt::Write as _;
 
@@ -9,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::CParameter;
 
-use crate::HEADER;
+use crate::crypt::{decrypt_all, read_note};
+use crate::{HEADER, Identities, Recipients};
 
 /// Where a segment comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +65,9 @@ pub enum SegmentError {
     /// zstd cannot compress or decompress it.
     #[error("zstd")]
     Zstd(#[from] std::io::Error),
+    /// It cannot be encrypted or decrypted.
+    #[error("encrypt or decrypt")]
+    Encryption(#[source] std::io::Error),
     /// The content is not what the header says.
     #[error("the content is damaged: {0}")]
     Content(String),
@@ -100,11 +105,32 @@ impl Header {
     }
 }
 
-/// The object for `raw`, whose header is `header`. `level` is zstd's: 1 is fast, 19 is small.
+/// The object for `raw`, whose header is `header`, encrypted if there are recipients. `level` is zstd's: 1 is fast, 19 is small.
 ///
 /// # Errors
-/// Fails if the header is too large for [`HEADER`] bytes, or zstd fails.
-pub fn encode(header: &Header, raw: &[u8], level: i32) -> Result<Vec<u8>, SegmentError> {
+/// Fails if the header is too large for [`HEADER`] bytes, or zstd or the encryption fails.
+pub fn encode(
+    header: &Header,
+    raw: &[u8],
+    level: i32,
+    recipients: Option<&Recipients>,
+) -> Result<Vec<u8>, SegmentError> {
+    let object = compress(header, raw, level)?;
+    let Some(recipients) = recipients else {
+        return Ok(object);
+    };
+    let json = serde_json::to_vec(header).map_err(|error| SegmentError::Header(error.to_string()))?;
+    let encrypted = recipients.encrypt_all(Some(&json), &object);
+    let encrypted = encrypted.map_err(SegmentError::Encryption)?;
+    match read_note(&encrypted[..HEADER.min(encrypted.len())]) {
+        Some(_) => Ok(encrypted),
+        None => Err(SegmentError::Header(
+            "with so many recipients it is too long".to_owned(),
+        )),
+    }
+}
+
+fn compress(header: &Header, raw: &[u8], level: i32) -> Result<Vec<u8>, SegmentError> {
     let json = serde_json::to_vec(header).map_err(|error| SegmentError::Header(error.to_string()))?;
     let length = u32::try_from(json.len())
         .ok()
@@ -129,15 +155,19 @@ pub fn encode(header: &Header, raw: &[u8], level: i32) -> Result<Vec<u8>, Segmen
 /// # Errors
 /// Fails if there is no header, or one of a later version.
 pub fn read_header(object: &[u8]) -> Result<Header, SegmentError> {
-    parse(object).map(|(header, _)| header)
+    match read_note(object) {
+        Some(json) => parse_header(&json),
+        None => parse(object).map(|(header, _)| header),
+    }
 }
 
-/// The segment in an object, after its length and hash were checked.
+/// The segment in an object, after its length and hash were checked. `identities` open it if it is encrypted.
 ///
 /// # Errors
-/// Fails if the object is no segment, is of a later version, or is damaged.
-pub fn decode(object: &[u8]) -> Result<(Header, Vec<u8>), SegmentError> {
-    let (header, compressed) = parse(object)?;
+/// Fails if the object is no segment, is of a later version, is damaged, or cannot be opened.
+pub fn decode(object: &[u8], identities: Option<&Identities>) -> Result<(Header, Vec<u8>), SegmentError> {
+    let object = decrypt_all(object, identities).map_err(SegmentError::Encryption)?;
+    let (header, compressed) = parse(&object)?;
     let capacity = usize::try_from(header.raw_len)
         .ok()
         .filter(|_| header.raw_len <= LARGEST);
@@ -166,11 +196,15 @@ fn parse(object: &[u8]) -> Result<(Header, &[u8]), SegmentError> {
     let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(cut_off)?;
     let length = u32::from_le_bytes(*length) as usize;
     let (json, compressed) = rest.split_at_checked(length).ok_or_else(cut_off)?;
+    Ok((parse_header(json)?, compressed))
+}
+
+fn parse_header(json: &[u8]) -> Result<Header, SegmentError> {
     let wrong = |error: serde_json::Error| SegmentError::Header(error.to_string());
     // The version first: another one may have other fields.
     let Version { v } = serde_json::from_slice(json).map_err(wrong)?;
     match v {
-        VERSION => Ok((serde_json::from_slice(json).map_err(wrong)?, compressed)),
+        VERSION => serde_json::from_slice(json).map_err(wrong),
         v => Err(SegmentError::Version(v)),
     }
 }
@@ -220,7 +254,7 @@ mod tests {
 
     fn encoded(raw: &[u8]) -> (Header, Vec<u8>) {
         let header = Header::new(origin(), raw);
-        let object = encode(&header, raw, 1).expect("encoded");
+        let object = encode(&header, raw, 1, None).expect("encoded");
         (header, object)
     }
 
@@ -233,7 +267,7 @@ mod tests {
                 read_header(&object[..object.len().min(HEADER)]).expect("a header"),
                 header
             );
-            assert_eq!(decode(&object).expect("a segment"), (header, raw));
+            assert_eq!(decode(&object, None).expect("a segment"), (header, raw));
         }
     }
 
@@ -270,13 +304,13 @@ mod tests {
             matches!(read_header(&object[..100]), Err(SegmentError::Header(_))),
             "cut off"
         );
-        assert!(decode(&object[..object.len() - 1]).is_err(), "cut off");
+        assert!(decode(&object[..object.len() - 1], None).is_err(), "cut off");
         for at in [200, 300, object.len() / 2, object.len() - 1] {
             let mut object = object.clone();
             object[at] ^= 1;
-            assert!(decode(&object).is_err(), "byte {at}");
+            assert!(decode(&object, None).is_err(), "byte {at}");
         }
-        let wrong = |header: Header| decode(&encode(&header, &raw, 1).expect("encoded"));
+        let wrong = |header: Header| decode(&encode(&header, &raw, 1, None).expect("encoded"), None);
         let short = Header {
             raw_len: 99_999,
             ..header.clone()
@@ -307,7 +341,7 @@ mod tests {
             pod_uid: "x".repeat(HEADER),
             ..origin()
         };
-        assert!(encode(&Header::new(long, b""), b"", 1).is_err());
+        assert!(encode(&Header::new(long, b""), b"", 1, None).is_err());
     }
 
     #[test]
@@ -332,6 +366,31 @@ mod tests {
         };
         assert!(!Header::new(next, b"wal").is_same_as_stored(&object));
         assert!(!header.is_same_as_stored(b"something else"));
+    }
+
+    #[test]
+    fn an_encrypted_segment_is_compared_without_a_key_and_read_with_one() {
+        let keys = ["age1tajya78yex7e54lmyq5z89vw4n29epr96nj3f7z3upjpahujeaescwdf4s".to_owned()];
+        let recipients = Recipients::parse(&keys).expect("a public key");
+        let identities = Identities::parse(
+            "AGE-SECRET-KEY-1T299XPA2EYKG75LP4LU6YCRSXFQJHXCF75RDF60Z004VYJZCE4LQY8K4SD",
+            "key",
+        );
+        let identities = identities.expect("a private key");
+        let raw = raw(1 << 20);
+        let header = Header::new(origin(), &raw);
+        let object = || encode(&header, &raw, 1, recipients.as_ref()).expect("encoded");
+        let (one, another) = (object(), object());
+        assert_ne!(one, another, "the key of each object is another one");
+        assert!(header.is_same_as_stored(&one[..HEADER]) && header.is_same_as_stored(&another[..HEADER]));
+        let other = Header::new(origin(), &raw[1..]);
+        assert!(!other.is_same_as_stored(&one[..HEADER]));
+        assert_eq!(
+            decode(&one, Some(&identities)).expect("a segment"),
+            (header.clone(), raw.clone())
+        );
+        assert!(matches!(decode(&one, None), Err(SegmentError::Encryption(_))));
+        assert!(!one.windows(16).any(|bytes| bytes == &raw[..16]));
     }
 
     #[test]

@@ -6,14 +6,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backup::base::{
     About, Attempt, BackupInfo, BaseError, Begun, Origin, Part, Role, Writer, Written, backups, begin, catalogue,
-    is_discarded, missing, outline, remove, unpack, wal, wal_before,
+    check_key, is_discarded, missing, outline, remove, unpack, wal, wal_before,
 };
 use backup::layout::{BackupName, ClusterFolder, Segment};
-use backup::{Access, Compare, Fence, Place, Problem, Remover, Store, Volume};
+use backup::segment::{self, Header, encode};
+use backup::{Access, Compare, Created, Fence, Identities, Place, Problem, Recipients, Remover, Store, Volume};
 use chrono::{TimeZone, Utc};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use test_store::{Effect, Fault};
@@ -202,8 +204,26 @@ async fn write(store: &Store, tar: &[u8]) -> Written {
 
 async fn restore(store: &Store, info: &BackupInfo) -> Result<Directory, BaseError> {
     let directory = Directory::new();
-    unpack(store, &folder(), 1, info, directory.path(), |_| {}).await?;
+    unpack(store, &folder(), 1, info, None, directory.path(), |_| {}).await?;
     Ok(directory)
+}
+
+const PUBLIC: [&str; 2] = [
+    "age1tajya78yex7e54lmyq5z89vw4n29epr96nj3f7z3upjpahujeaescwdf4s",
+    "age1jfc4ktc5pglw70ltux4ukk7urhytp6faalcjjncmel3c5655sccqrc8c85",
+];
+const PRIVATE: [&str; 2] = [
+    "AGE-SECRET-KEY-1T299XPA2EYKG75LP4LU6YCRSXFQJHXCF75RDF60Z004VYJZCE4LQY8K4SD",
+    "AGE-SECRET-KEY-195F9EVJCKRA32L9WFG45A99SPMGPRAH77N4DSLTR7FSQ846774SSXVLLHJ",
+];
+
+fn recipients(texts: &[&str]) -> Option<Recipients> {
+    let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
+    Recipients::parse(&texts).expect("public keys")
+}
+
+fn identities(text: &str) -> Arc<Identities> {
+    Arc::new(Identities::parse(text, "key").expect("private keys"))
 }
 
 async fn listed(store: &Store) -> Vec<BackupInfo> {
@@ -254,6 +274,93 @@ async fn a_tree_is_written_to_a_volume_and_unpacked() {
     });
     let store = Store::open(&place, &Access::default()).expect("a store");
     keeps_a_tree(&store.with_fence(Fence::Enforced)).await;
+}
+
+#[tokio::test]
+async fn an_encrypted_backup_is_opened_by_any_of_its_keys() {
+    let (server, store) = start().await;
+    let tree = make_tree();
+    let writer = writer(&store).with_recipients(recipients(&PUBLIC[..1]));
+    let written = writer.write(&tar_of(tree.path())[..], |_| {}).await.expect("written");
+    let info = written.commit(about()).await.expect("committed");
+    assert_eq!(listed(&store).await, std::slice::from_ref(&info));
+    assert_eq!(info.recipients, PUBLIC[..1]);
+    assert!(info.parts.len() > 3, "{info:?}");
+    for name in left(&server) {
+        let content = fs::read(server.file(&object(&name))).expect("a file");
+        let is_encrypted = content.starts_with(b"age-encryption.org/v1\n");
+        assert_eq!(
+            (is_encrypted, name.ends_with(".age")),
+            (name != "backup.json", is_encrypted),
+            "{name}"
+        );
+    }
+
+    let (right, wrong) = (identities(&PRIVATE.join("\n")), identities(PRIVATE[1]));
+    let check = async |keys: Option<&Arc<Identities>>| {
+        check_key(&store, &folder(), 1, &info, keys.map(AsRef::as_ref), LIMIT).await
+    };
+    assert_eq!(check(Some(&right)).await, Ok(()));
+    let words = check(Some(&wrong)).await.expect_err("another key").to_string();
+    assert_eq!(
+        words,
+        format!(
+            "backup {}, which is encrypted to {}, cannot be opened: none of the 1 identities in Secret key opens it",
+            name(),
+            PUBLIC[0]
+        )
+    );
+    assert!(matches!(check(None).await, Err(Problem::Key(_))));
+    let into = Directory::new();
+    let unpacked = unpack(&store, &folder(), 1, &info, Some(&right), into.path(), |_| {}).await;
+    unpacked.expect("restored");
+    let mut found = look(into.path());
+    found.remove(Path::new("backup_manifest")).expect("a manifest");
+    assert!(found == look(tree.path()), "the trees are the same");
+    for keys in [None, Some(&wrong)] {
+        let into = Directory::new();
+        let unpacked = unpack(&store, &folder(), 1, &info, keys, into.path(), |_| {}).await;
+        assert!(matches!(unpacked, Err(BaseError::Unpack { .. })), "{unpacked:?}");
+    }
+}
+
+/// Two primaries encrypt the same segment: what they store differs in each byte.
+async fn keeps_one_of_two_encryptions(store: &Store) {
+    let origin = segment::Origin {
+        system_id: "7".to_owned(),
+        timeline: 1,
+        segment: "000000010000000000000002".to_owned(),
+        epoch: 1,
+        pod_uid: "a".to_owned(),
+    };
+    let create = async |raw: &[u8]| {
+        let header = Header::new(origin.clone(), raw);
+        let object = encode(&header, raw, 1, recipients(&PUBLIC).as_ref()).expect("encoded");
+        let same = |stored: &[u8]| header.is_same_as_stored(stored);
+        let name = "default/orders-0b1e2f3a/lines/1/wal/0000000100000000/000000010000000000000002.zst.age";
+        store.create(name, object.into(), Compare::Header(&same), LIMIT).await
+    };
+    let raw = content(1, 1 << 20);
+    assert_eq!(create(&raw).await, Ok(Created::New));
+    assert_eq!(create(&raw).await, Ok(Created::Same));
+    assert!(matches!(create(&raw[1..]).await, Err(Problem::Conflict(_))));
+    let list = wal(store, &folder(), 1, LIMIT).await.expect("a list");
+    assert_eq!((list.segments.len(), list.has_encrypted), (1, true));
+}
+
+#[tokio::test]
+async fn an_encrypted_segment_is_compared_without_a_key() {
+    let (_server, store) = start().await;
+    keeps_one_of_two_encryptions(&store).await;
+    let directory = Directory::new();
+    let place = Place::Volume(Volume {
+        directory: directory.path().to_owned(),
+    });
+    let store = Store::open(&place, &Access::default()).expect("a store");
+    for fence in [Fence::Enforced, Fence::BestEffort] {
+        let _ = fs::remove_dir_all(directory.path().join("default"));
+        keeps_one_of_two_encryptions(&store.clone().with_fence(fence)).await;
+    }
 }
 
 /// By other programs than ours, as when it is restored by hand.
@@ -311,7 +418,7 @@ async fn a_write_ahead_log_that_is_a_link_stays_one() {
     let info = written.commit(about()).await.expect("committed");
     let (into, volume) = (Directory::new(), Directory::new());
     std::os::unix::fs::symlink(volume.path(), into.path().join("pg_wal")).expect("a link");
-    unpack(&store, &folder(), 1, &info, into.path(), |_| {})
+    unpack(&store, &folder(), 1, &info, None, into.path(), |_| {})
         .await
         .expect("restored");
     assert!(into.path().join("pg_wal").is_symlink());

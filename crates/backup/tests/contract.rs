@@ -96,7 +96,7 @@ async fn knows_segments(store: &Store, folder: &str) {
             pod_uid: format!("pod-{epoch}"),
         };
         let header = Header::new(origin, raw);
-        let object = Bytes::from(encode(&header, raw, 1).expect("encoded"));
+        let object = Bytes::from(encode(&header, raw, 1, None).expect("encoded"));
         let compare = |stored: &[u8]| header.is_same_as_stored(stored);
         store.create(&name, object, Compare::Header(&compare), LIMIT).await
     };
@@ -112,7 +112,7 @@ async fn knows_segments(store: &Store, folder: &str) {
         "other WAL"
     );
     let object = store.read(&name, LIMIT).await.expect("an object");
-    let (header, content) = decode(&object).expect("a segment");
+    let (header, content) = decode(&object, None).expect("a segment");
     assert!(header.origin.epoch == 1 && content == raw);
 }
 

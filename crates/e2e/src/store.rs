@@ -18,6 +18,13 @@ use crate::client::exec;
 /// The bucket that databases use.
 pub const BUCKET: &str = "wal";
 
+/// A public key that backups can be encrypted to.
+pub const RECIPIENT: &str = "age1tajya78yex7e54lmyq5z89vw4n29epr96nj3f7z3upjpahujeaescwdf4s";
+/// Its private key.
+const IDENTITY: &str = "AGE-SECRET-KEY-1T299XPA2EYKG75LP4LU6YCRSXFQJHXCF75RDF60Z004VYJZCE4LQY8K4SD";
+/// The Secret of [`Store::let_in`].
+pub const SECRET: &str = "store";
+
 /// A store, and the directory of its objects, which goes with it.
 pub struct Store {
     store: TestStore,
@@ -54,19 +61,20 @@ impl Store {
     /// What a spec says of it: `backup.store`. Databases find the credentials in a Secret that [`Store::let_in`] makes.
     pub fn spec(&self) -> Value {
         let path = format!("s3://{BUCKET}/databases");
-        json!({"s3": {"s3Path": path, "endpoint": self.store.url(), "credentialsSecretRef": {"name": "store"}}})
+        json!({"s3": {"s3Path": path, "endpoint": self.store.url(), "credentialsSecretRef": {"name": SECRET}}})
     }
 
-    /// Makes the Secret with the store's credentials.
+    /// Makes the Secret with the store's credentials and the private key.
     ///
     /// # Errors
     /// When the API server refuses it.
     pub async fn let_in(&self, namespace: &Namespace) -> Result<()> {
         let credentials = Secret {
-            metadata: serde_json::from_value(json!({"name": "store"}))?,
+            metadata: serde_json::from_value(json!({"name": SECRET}))?,
             string_data: Some(BTreeMap::from([
                 ("AWS_ACCESS_KEY_ID".to_owned(), test_store::KEY.to_owned()),
                 ("AWS_SECRET_ACCESS_KEY".to_owned(), test_store::SECRET.to_owned()),
+                (api::names::IDENTITY_KEY.to_owned(), IDENTITY.to_owned()),
             ])),
             ..Secret::default()
         };

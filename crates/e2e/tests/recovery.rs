@@ -12,7 +12,7 @@ use api::{ClusteredDatabase, DatabaseBackup};
 use cli::cluster::Place;
 use cli::drill::Drill;
 use e2e::namespace::summary;
-use e2e::store::{BUCKET, Store, close_segment};
+use e2e::store::{BUCKET, RECIPIENT, SECRET, Store, close_segment};
 use e2e::wait::{Seen, until};
 use e2e::{KUBECONFIG_VARIABLE, Namespace, SqlClient, connect_for_test};
 use kube::ResourceExt;
@@ -26,9 +26,9 @@ const BOUND: Duration = Duration::from_secs(240);
 const NOW: &str = "SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')";
 const ROWS: &str = "SELECT string_agg(v::text, ',' ORDER BY v) FROM t";
 
-/// The spec of a database that is made from the backups in this folder.
+/// The spec of a database that is made from the backups in this folder, and does not encrypt its own.
 fn recovered(store: &Store, folder: &str, replicas: u32, target: &Value) -> Value {
-    let from = json!({"cluster": folder, "store": store.spec()});
+    let from = json!({"cluster": folder, "store": store.spec(), "identitySecretRef": {"name": SECRET}});
     let recovery = json!({"from": from, "target": target});
     let storage = json!({"data": {"size": "1Gi"}});
     json!({"replicas": replicas, "storage": storage, "bootstrap": {"recovery": recovery}, "backup": {"store": store.spec()}})
@@ -196,7 +196,9 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     store.test_store().make_bucket(BUCKET)?;
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-recovery").await?;
     store.let_in(&namespace).await?;
-    let spec = json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}}, "backup": {"store": store.spec()}});
+    let encryption = json!({"recipients": [RECIPIENT], "identitySecretRef": {"name": SECRET}});
+    let backup = json!({"store": store.spec(), "encryption": encryption});
+    let spec = json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}}, "backup": backup});
     let made = namespace.create("db", spec).await?;
     let folder = format!("db-{}", &made.metadata.uid.context("a UID")?[..8]);
     namespace.wait_ready("db", BOUND).await?;
@@ -261,11 +263,10 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     namespace.back_up("before", "again").await?;
     namespace.wait_backup("again", BOUND).await?;
 
-    // Each on the heap: together they are too large for a thread's stack.
-    Box::pin(drilled_on_schedule(&namespace)).await?;
-    Box::pin(removes_old_backups(&namespace)).await?;
-    Box::pin(drill(&namespace)).await?;
-    Box::pin(deletes_with_a_last_backup(&namespace, &store, &recovered_sql)).await?;
+    drilled_on_schedule(&namespace).await?;
+    removes_old_backups(&namespace).await?;
+    drill(&namespace).await?;
+    deletes_with_a_last_backup(&namespace, &store, &recovered_sql).await?;
 
     // A target that no backup leads to is told, and nothing is made.
     let spec = recovered(&store, &folder, 1, &json!({"time": "2020-01-01T00:00:00Z"}));

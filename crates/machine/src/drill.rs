@@ -18,7 +18,8 @@ pub fn recovered(
     backup: Option<String>,
     target: Option<RecoveryTarget>,
 ) -> Option<ClusteredDatabaseSpec> {
-    let store = spec.backup.as_ref()?.store.clone();
+    let backup_spec = spec.backup.as_ref()?;
+    let encryption = backup_spec.encryption.as_ref();
     let uid8 = uid.get(..8)?;
     let mut new = spec.clone();
     new.bootstrap = Some(BootstrapSpec {
@@ -31,9 +32,10 @@ pub fn recovered(
         volumes: None,
         recovery: Some(RecoverySpec {
             from: RecoverySource {
-                store,
+                store: backup_spec.store.clone(),
                 cluster: format!("{source}-{uid8}"),
                 namespace: None,
+                identity_secret_ref: encryption.and_then(|encryption| encryption.identity_secret_ref.clone()),
             },
             backup,
             target,

@@ -65,6 +65,8 @@ impl Suite {
 pub fn settle(command: &mut Command) {
     // A failure has a message; the stacks of async code would hide it.
     command.env("RUST_BACKTRACE", "0");
+    // A test's thread gets as much as a program's first one: unoptimized futures around whole resources are large.
+    command.env("RUST_MIN_STACK", "8388608");
     // The same code gets the same answer; `just properties` searches beyond these cases.
     if std::env::var_os(SEED_VARIABLE).is_none() {
         command.env(SEED_VARIABLE, "1");

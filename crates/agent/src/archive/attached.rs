@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backup::layout::{ClusterFolder, LineObject, Object, Segment};
+use backup::layout::{ClusterFolder, LineObject, Object, Segment, encrypted};
 use backup::segment::{Header, Origin, encode};
-use backup::{Access, Compare, Fence, Place, Problem, Remover, Store};
+use backup::{Access, Compare, Fence, Place, Problem, Recipients, Remover, Store};
 use machine::archive::WalFile;
 use machine::protocol::Epoch;
 use machine::units::Bytes;
@@ -27,6 +27,7 @@ pub(crate) struct Attached {
     store: Store,
     folder: ClusterFolder,
     target: Target,
+    recipients: Option<Recipients>,
 }
 
 /// What stands at the begin of a line of archived WAL. It is written once.
@@ -54,12 +55,14 @@ fn credentials(access: &Path) -> Result<Access, Problem> {
 /// Reads the credentials, tries the store, and makes sure that the place is this database's own.
 pub(crate) async fn attach(target: &Target, access: &Path, size: Bytes) -> Result<Attached, Problem> {
     let folder: ClusterFolder = target.folder.parse().map_err(unusable)?;
+    let recipients = Recipients::parse(&target.recipients)?;
     let store = open(&target.place, access)?;
     let fence = store.probe(&folder.probe_folder(), LIMIT).await?;
     let attached = Attached {
         store: store.with_fence(fence),
         folder,
         target: target.clone(),
+        recipients,
     };
     attached.begin_line(size).await?;
     Ok(attached)
@@ -74,6 +77,11 @@ impl Attached {
     /// This database's folder in it.
     pub(crate) fn folder(&self) -> &ClusterFolder {
         &self.folder
+    }
+
+    /// Whom WAL and backups are encrypted to.
+    pub(crate) fn recipients(&self) -> Option<&Recipients> {
+        self.recipients.as_ref()
     }
 
     /// The same store, to delete from, with the Secrets that are mounted at `access`.
@@ -121,7 +129,7 @@ impl Attached {
             WalFile::Segment(_) => {
                 let segment: Segment = name.parse().map_err(unusable)?;
                 let (header, content) = self.object(path, &segment, epoch).await?;
-                let object = self.name(LineObject::Segment(segment.clone()));
+                let object = self.stored_name(LineObject::Segment(segment.clone()));
                 match self.create(&object, &header, content.clone()).await {
                     Err(Problem::Conflict(_)) => Err(self.conflict(&object, segment, &header, content).await),
                     created => created,
@@ -131,7 +139,7 @@ impl Attached {
                 let segment: Segment = name.trim_end_matches(".partial").parse().map_err(unusable)?;
                 let (header, content) = self.object(path, &segment, epoch).await?;
                 match self
-                    .create(&self.name(LineObject::Partial(segment)), &header, content)
+                    .create(&self.stored_name(LineObject::Partial(segment)), &header, content)
                     .await
                 {
                     // For inspection only: the first one is enough.
@@ -151,7 +159,7 @@ impl Attached {
 
     /// Keeps this server's content of a segment whose name is taken, beside the archive, and says so.
     async fn conflict(&self, object: &str, segment: Segment, header: &Header, content: bytes::Bytes) -> Problem {
-        let kept = self.name(LineObject::Conflict {
+        let kept = self.stored_name(LineObject::Conflict {
             segment,
             sha12: header.raw_sha256.chars().take(12).collect(),
             pod_uid: self.target.pod_uid.clone(),
@@ -162,7 +170,7 @@ impl Attached {
         }
     }
 
-    /// The object of a segment, compressed, and its header.
+    /// The object of a segment, compressed and perhaps encrypted, and its header.
     async fn object(&self, path: PathBuf, segment: &Segment, epoch: Epoch) -> Result<(Header, bytes::Bytes), Problem> {
         let origin = Origin {
             system_id: self.target.system_id.clone(),
@@ -171,15 +179,25 @@ impl Attached {
             epoch: epoch.0,
             pod_uid: self.target.pod_uid.clone(),
         };
+        let recipients = self.recipients.clone();
         let work = move || {
             let raw = fs::read(&path).map_err(|error| unread(&path, &error))?;
             let header = Header::new(origin, &raw);
-            let content = encode(&header, &raw, LEVEL).map_err(unusable)?;
+            let content = encode(&header, &raw, LEVEL, recipients.as_ref()).map_err(unusable)?;
             Ok((header, content.into()))
         };
         tokio::task::spawn_blocking(work)
             .await
             .map_err(|error| Problem::Unavailable(error.to_string()))?
+    }
+
+    /// The name of an object that is encrypted if there are recipients.
+    fn stored_name(&self, object: LineObject) -> String {
+        let name = self.name(object);
+        match self.recipients {
+            Some(_) => encrypted(&name),
+            None => name,
+        }
     }
 
     fn name(&self, object: LineObject) -> String {

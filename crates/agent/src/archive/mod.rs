@@ -55,6 +55,9 @@ pub struct Target {
     pub system_id: String,
     /// UID of this pod.
     pub pod_uid: String,
+    /// Public keys that all is encrypted to; nothing is encrypted if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recipients: Vec<String>,
 }
 
 /// What PostgreSQL and the agent need to archive WAL.

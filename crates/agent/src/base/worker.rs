@@ -106,7 +106,8 @@ async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
         LINE,
         name.clone(),
         PART_SIZE,
-    );
+    )
+    .with_recipients(attached.recipients().cloned());
     let (copied, waits) = (Cell::new(0), Cell::new(false));
     let waiting = Told::WaitingForWal { name: told.clone() };
     let written = copy(order, writer, |bytes| {

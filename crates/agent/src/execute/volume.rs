@@ -125,6 +125,7 @@ impl Executor {
                     place: place(&from.store)
                         .ok_or_else(|| Failure::said("the spec names no store to recover from"))?,
                     access: recovering.access,
+                    identity_secret: from.identity_secret_ref.as_ref().map(|secret| secret.name.clone()),
                     folder: format!("{namespace}/{}", from.cluster),
                     target,
                     exclusive,

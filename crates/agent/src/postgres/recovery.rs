@@ -10,12 +10,12 @@ mod tidy;
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use backup::base::{BackupInfo, BaseError, WalList, backups, unpack, wal};
+use backup::base::{BackupInfo, BaseError, WalList, backups, check_key, unpack, wal};
 use backup::layout::ClusterFolder;
-use backup::{Place, Problem, Store};
+use backup::{Identities, Place, Problem, Store};
 use chrono::{DateTime, Utc};
 use machine::archive::WalFile;
 use machine::protocol::{Position, Timeline};
@@ -30,7 +30,7 @@ use crate::tools::Tools;
 use crate::volume::{ClusterState, Volume, VolumeError, make_directory, write_for_now};
 
 pub use fetch::fetch_wal;
-use fetch::{LIMIT, Order};
+use fetch::{LIMIT, Order, identities};
 
 /// Unpacking, verification and replay have no time limit: they take as long as there is data.
 const NO_LIMIT: Duration = Duration::from_secs(366 * 24 * 3_600);
@@ -44,6 +44,8 @@ pub struct RecoveryRequest {
     pub place: Place,
     /// Where the Secrets of the store are mounted, if there are any.
     pub access: PathBuf,
+    /// The Secret with the private keys, which is mounted there, too; `None` if the spec names none.
+    pub identity_secret: Option<String>,
     /// The source's folder in the store ([`ClusterFolder`]).
     pub folder: String,
     /// The name of a backup; `None` for the newest one before the target.
@@ -102,7 +104,18 @@ pub enum RecoveryError {
         /// The major version of the programs.
         wanted: u16,
     },
-    /// The store could not be read. Nothing was written.
+    /// The backup is encrypted. Nothing was written.
+    #[error(
+        "backup {backup} is encrypted to {}: set bootstrap.recovery.from.identitySecretRef to a Secret with a private key of these",
+        recipients.join(", ")
+    )]
+    NoIdentity {
+        /// The backup.
+        backup: String,
+        /// The public keys.
+        recipients: Vec<String>,
+    },
+    /// The store could not be read, or the backup not opened. Nothing was written.
     #[error("{action}")]
     Store {
         /// What the agent tried.
@@ -151,7 +164,8 @@ pub async fn recover(
     progress: &(impl Fn(Progress) + Sync),
 ) -> Result<Recovered, RecoveryError> {
     let source = Source::open(request)?;
-    let (info, plan) = source.plan(tools, request).await?;
+    let (info, plan, has_encrypted) = source.plan(tools, request).await?;
+    source.check_key(&info).await?;
     let file_systems = volume.blocking(Volume::file_systems).await?;
     volume.blocking(|volume| volume.begin_staging("recovery")).await?;
     source.unpack(volume, &info, progress).await?;
@@ -160,6 +174,8 @@ pub async fn recover(
         place: request.place.clone(),
         access: request.access.clone(),
         folder: request.folder.clone(),
+        identity_secret: request.identity_secret.clone(),
+        has_encrypted,
         system_id: info.system_id.clone(),
         waits_at_end: request.target != Target::Latest,
         plan,
@@ -196,6 +212,7 @@ pub async fn recover(
 struct Source {
     store: Store,
     folder: ClusterFolder,
+    identities: Option<Arc<Identities>>,
 }
 
 impl Source {
@@ -205,14 +222,35 @@ impl Source {
             source,
         };
         let folder = request.folder.parse();
+        let identities = identities(&request.access, request.identity_secret.as_deref());
+        let identities = identities.map_err(|source| RecoveryError::Store {
+            action: "read the private keys",
+            source,
+        })?;
         Ok(Self {
+            identities: identities.map(Arc::new),
             store: open(&request.place, &request.access).map_err(failed)?,
             folder: folder.map_err(|error: backup::layout::NameError| failed(Problem::Unusable(error.to_string())))?,
         })
     }
 
-    /// Decides what is recovered from what.
-    async fn plan(&self, tools: &Tools, request: &RecoveryRequest) -> Result<(BackupInfo, Plan), RecoveryError> {
+    /// Fails if the private keys do not open the backup.
+    async fn check_key(&self, info: &BackupInfo) -> Result<(), RecoveryError> {
+        if self.identities.is_none() && !info.recipients.is_empty() {
+            return Err(RecoveryError::NoIdentity {
+                backup: info.name.to_string(),
+                recipients: info.recipients.clone(),
+            });
+        }
+        let checked = check_key(&self.store, &self.folder, LINE, info, self.identities.as_deref(), LIMIT);
+        checked.await.map_err(|source| RecoveryError::Store {
+            action: "open the backup",
+            source,
+        })
+    }
+
+    /// Decides what is recovered from what. Also returns if some WAL is encrypted.
+    async fn plan(&self, tools: &Tools, request: &RecoveryRequest) -> Result<(BackupInfo, Plan, bool), RecoveryError> {
         let failed = |action| move |source| RecoveryError::Store { action, source };
         let infos = backups(&self.store, &self.folder, LINE, LIMIT);
         let infos = infos.await.map_err(failed("list the backups in the store"))?;
@@ -220,7 +258,8 @@ impl Source {
             return Err(Refusal::NoBackup.into());
         };
         let listed = wal(&self.store, &self.folder, LINE, LIMIT).await;
-        let stored = stored(&listed.map_err(failed("list the WAL in the store"))?, size);
+        let listed = listed.map_err(failed("list the WAL in the store"))?;
+        let stored = stored(&listed, size);
         let all: Vec<Backup> = infos.iter().map(planned).collect();
         let wanted = request.backup.as_deref();
         let plan = plan(&all, wanted, &request.target, &stored, size, Utc::now())?;
@@ -241,7 +280,7 @@ impl Source {
             plan.timeline.0,
             plan.end.lsn
         );
-        Ok((info, plan))
+        Ok((info, plan, listed.has_encrypted))
     }
 
     /// Unpacks the backup into the staged PGDATA.
@@ -272,7 +311,8 @@ impl Source {
             }
         };
         let pgdata = volume.staging_pgdata();
-        Ok(unpack(&self.store, &self.folder, LINE, info, &pgdata, tell).await?)
+        let identities = self.identities.as_ref();
+        Ok(unpack(&self.store, &self.folder, LINE, info, identities, &pgdata, tell).await?)
     }
 }
 

@@ -85,9 +85,11 @@ impl Archive {
     }
 
     fn target(&self, world: &World) -> Option<Target> {
-        let store = &world.spec.as_ref()?.backup.as_ref()?.store;
+        let backup = world.spec.as_ref()?.backup.as_ref()?;
+        let encryption = backup.encryption.as_ref();
         Some(Target {
-            place: place(store)?,
+            place: place(&backup.store)?,
+            recipients: encryption.map_or_else(Vec::new, |encryption| encryption.recipients.clone()),
             folder: self.folder.clone(),
             cluster_uid: self.cluster_uid.clone(),
             system_id: world.observed().lease.record.is()?.system_id.clone()?,

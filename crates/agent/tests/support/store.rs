@@ -68,8 +68,8 @@ pub async fn all_is_archived(cluster: &Cluster, primary: u32, timeline: u32) {
 }
 
 /// Restores the base copy and all archived WAL of `timeline`, with PostgreSQL's own programs and the lines that docs/operation.md has
-/// for that. Returns the rows.
-pub async fn restored(cluster: &Cluster, base: &Path, wal: &Path, timeline: u32) -> String {
+/// for that; `key` is the file with the private key of encrypted WAL. Returns the rows.
+pub async fn restored(cluster: &Cluster, base: &Path, wal: &Path, key: Option<&Path>, timeline: u32) -> String {
     let socket = cluster.scratch().join("restored");
     as_user("mkdir", &[socket.to_str().expect("a path")])
         .await
@@ -79,8 +79,12 @@ pub async fn restored(cluster: &Cluster, base: &Path, wal: &Path, timeline: u32)
     as_user("touch", &[recovery]).await.expect("a signal");
     as_user("rm", &["-f", standby]).await.expect("none of a standby");
     let wal = wal.display();
-    let fetch =
-        format!("case %f in *.history) cp {wal}/%f %p;; *) zstd -dqfo %p {wal}/$(printf %%.16s %f)/%f.zst;; esac");
+    let segment = format!("{wal}/$(printf %%.16s %f)/%f.zst");
+    let segment = match key {
+        None => format!("zstd -dqfo %p {segment}"),
+        Some(key) => format!("age -d -i {} {segment}.age | zstd -dqfo %p", key.display()),
+    };
+    let fetch = format!("case %f in *.history) cp {wal}/%f %p;; *) {segment};; esac");
     let settings = [
         ("archive_mode", "off"),
         ("hot_standby", "off"),

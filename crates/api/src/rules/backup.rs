@@ -2,7 +2,7 @@
 
 use super::{Rule, text};
 use crate::ClusteredDatabase;
-use crate::spec::{BackupDrill, BackupRetention, BackupSchedule, BackupSpec, S3Store, StoreSpec};
+use crate::spec::{BackupDrill, BackupRetention, BackupSchedule, BackupSpec, IdentitySecretRef, S3Store, StoreSpec};
 
 /// A bucket's name, by S3's own rules but for names that look like addresses.
 const BUCKET: &str = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]";
@@ -109,6 +109,30 @@ macro_rules! of_store {
     };
 }
 
+/// The rules about a Secret with private keys at this place of the spec, which `$secret` finds.
+macro_rules! of_identity {
+    ($at:literal, $secret:expr) => {{
+        let find: fn(&ClusteredDatabase) -> Option<IdentitySecretRef> = $secret;
+        [
+            Rule::holds(
+                concat!("spec.", $at, ".name"),
+                text::dns_subdomain(),
+                concat!($at, ".name must be the name of a Secret: correct it"),
+                move |resource| find(resource).is_none_or(|secret| text::is_dns_subdomain(&secret.name)),
+            ),
+            Rule::holds(
+                concat!("spec.", $at, ".key"),
+                format!("self.matches('{}')", text::SECRET_KEY),
+                concat!(
+                    $at,
+                    ".key must be a key of a Secret: 1 to 253 letters, digits, dashes, underscores and dots"
+                ),
+                move |resource| find(resource).is_none_or(|secret| text::is_secret_key(&secret.key)),
+            ),
+        ]
+    }};
+}
+
 fn of_backup(resource: &ClusteredDatabase) -> Option<&StoreSpec> {
     resource.spec.backup.as_ref().map(|backup| &backup.store)
 }
@@ -123,7 +147,52 @@ pub(super) fn rules() -> Vec<Rule> {
     rules.extend(schedules());
     rules.extend(retention());
     rules.extend(drill());
+    rules.extend(recipients());
+    rules.extend(of_identity!(
+        "backup.encryption.identitySecretRef",
+        |resource: &ClusteredDatabase| {
+            let encryption = resource.spec.backup.as_ref()?.encryption.clone();
+            encryption?.identity_secret_ref
+        }
+    ));
+    rules.extend(of_identity!(
+        "bootstrap.recovery.from.identitySecretRef",
+        |resource: &ClusteredDatabase| { resource.spec.recovery()?.from.identity_secret_ref.clone() }
+    ));
     rules
+}
+
+/// A public key of age. The agent also checks its checksum, before anything is encrypted.
+const RECIPIENT: &str = "^age1[a-z0-9]{58}$";
+/// Each takes a hundred bytes at the begin of each object, of which 4 KiB are looked at.
+const MAX_RECIPIENTS: usize = 8;
+
+fn recipients() -> Vec<Rule> {
+    let of_recipients = |check| {
+        of_part::<Vec<String>>(
+            |backup| backup.encryption.as_ref().map(|encryption| &encryption.recipients),
+            check,
+        )
+    };
+    vec![
+        Rule::holds(
+            "spec.backup.encryption.recipients",
+            format!("size(self) >= 1 && size(self) <= {MAX_RECIPIENTS}"),
+            format!("backup.encryption.recipients must have 1 to {MAX_RECIPIENTS} public keys: add or remove some"),
+            of_recipients(|all| (1..=MAX_RECIPIENTS).contains(&all.len())),
+        ),
+        Rule::holds(
+            "spec.backup.encryption.recipients",
+            format!("self.all(one, one.matches('{RECIPIENT}'))"),
+            "backup.encryption.recipients: a public key is age1 and 58 lower-case letters and digits, as age-keygen prints it: correct it",
+            of_recipients(|all| all.iter().all(|one| is_recipient(one))),
+        ),
+    ]
+}
+
+fn is_recipient(text: &str) -> bool {
+    let rest = text.strip_prefix("age1");
+    rest.is_some_and(|rest| rest.len() == 58 && rest.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit()))
 }
 
 /// A schedule's name is part of the name of a DatabaseBackup.
@@ -177,7 +246,17 @@ fn of_part<T: 'static>(
 
 fn drill() -> Vec<Rule> {
     let of_drill = |check| of_part::<BackupDrill>(|backup| backup.drill.as_ref(), check);
+    let can_open = |backup: &BackupSpec| {
+        let encryption = backup.encryption.as_ref();
+        backup.drill.is_none() || encryption.is_none_or(|encryption| encryption.identity_secret_ref.is_some())
+    };
     vec![
+        Rule::holds(
+            "spec.backup",
+            "!has(self.drill) || !has(self.encryption) || has(self.encryption.identitySecretRef)",
+            "backup.drill needs a private key of the encryption: set backup.encryption.identitySecretRef or remove backup.drill",
+            of_part(|backup| Some(backup), can_open),
+        ),
         Rule::holds(
             "spec.backup.drill.schedule",
             format!("size(self) <= {MAX_TIMES} && self.matches('{TIMES}')"),

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{BackupFile, BackupName, ClusterFolder, LineObject, Object};
+use crate::layout::{BackupFile, BackupName, ClusterFolder, LineObject, Object, encrypted};
 
 /// The only version of the format so far.
 pub const VERSION: u32 = 1;
@@ -46,6 +46,9 @@ pub struct BackupInfo {
     /// Whose files these are. Absent in backups of earlier versions, which are copies of the primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Origin>,
+    /// The public keys that all its files but this one are encrypted to; none if they are not encrypted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recipients: Vec<String>,
     /// The parts, in the server's order. Each is a complete tar of its own.
     pub parts: Vec<Part>,
 }
@@ -73,7 +76,7 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Part {
-    /// The name of its file, `pgdata-0001.tar.zst`.
+    /// The name of its file, `pgdata-0001.tar.zst`, and `.age` behind it if it is encrypted.
     pub name: String,
     /// Bytes of the tar.
     pub raw_bytes: u64,
@@ -106,6 +109,15 @@ impl BackupInfo {
 pub(super) fn object(folder: &ClusterFolder, line: u32, backup: &BackupName, file: BackupFile) -> String {
     let object = Object::Line(line, LineObject::Backup(backup.clone(), file));
     folder.name(object).to_string()
+}
+
+/// The same of a file that is encrypted or not.
+pub(super) fn object_of(info: &BackupInfo, folder: &ClusterFolder, line: u32, file: BackupFile) -> String {
+    let name = object(folder, line, &info.name, file);
+    match info.recipients.is_empty() {
+        true => name,
+        false => encrypted(&name),
+    }
 }
 
 /// A WAL position as PostgreSQL writes it: `0/2000028`.

@@ -27,7 +27,7 @@ pub use copies::WalRange;
 pub use info::{BackupInfo, Origin, Part, Role, VERSION, format_lsn, parse_lsn};
 pub use list::{Catalogue, backups, catalogue};
 pub use remove::{remove, remove_all};
-pub use unpack::unpack;
+pub use unpack::{check_key, unpack};
 pub use wal::{WalList, missing, needed, outline, wal, wal_before};
 pub use writer::{About, PART_SIZE, Writer, Written};
 

@@ -9,7 +9,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use zstd::stream::write::Encoder;
 
 use super::{BaseError, Part};
-use crate::{PIECE, Upload};
+use crate::{PIECE, Recipients, Upload};
 
 /// zstd's fastest level that is worth its name.
 const LEVEL: i32 = 1;
@@ -27,12 +27,12 @@ pub(super) struct PartWriter {
 }
 
 impl PartWriter {
-    /// Begins it. Its compressor has a thread, its upload a task.
-    pub(super) fn begin(upload: Upload, name: String) -> Self {
+    /// Begins it. Its compressor, which also encrypts, has a thread, its upload a task.
+    pub(super) fn begin(upload: Upload, name: String, recipients: Option<Recipients>) -> Self {
         let (sender, pieces) = mpsc::channel(WAITING);
         Self {
             pieces: sender,
-            stored: tokio::spawn(store(upload, name, pieces)),
+            stored: tokio::spawn(store(upload, name, pieces, recipients)),
             raw_bytes: 0,
         }
     }
@@ -56,9 +56,14 @@ impl PartWriter {
     }
 }
 
-async fn store(mut upload: Upload, name: String, blocks: mpsc::Receiver<Option<Bytes>>) -> Result<Part, BaseError> {
+async fn store(
+    mut upload: Upload,
+    name: String,
+    blocks: mpsc::Receiver<Option<Bytes>>,
+    recipients: Option<Recipients>,
+) -> Result<Part, BaseError> {
     let (sender, mut pieces) = mpsc::channel(1);
-    let compressing = spawn_blocking(move || compress(blocks, sender));
+    let compressing = spawn_blocking(move || pack(blocks, sender, recipients.as_ref()));
     while let Some(piece) = pieces.recv().await {
         if let Err(problem) = upload.write(piece).await {
             upload.abort().await;
@@ -84,9 +89,32 @@ async fn store(mut upload: Upload, name: String, blocks: mpsc::Receiver<Option<B
     }
 }
 
-/// Compresses blocks until they end. Returns the part without its name.
-fn compress(mut blocks: mpsc::Receiver<Option<Bytes>>, pieces: mpsc::Sender<Bytes>) -> io::Result<Part> {
-    let mut encoder = Encoder::new(Pieces::new(pieces), LEVEL)?;
+/// Compresses and encrypts blocks until they end. Returns the part without its name.
+fn pack(
+    blocks: mpsc::Receiver<Option<Bytes>>,
+    pieces: mpsc::Sender<Bytes>,
+    recipients: Option<&Recipients>,
+) -> io::Result<Part> {
+    let pieces = Pieces::new(pieces);
+    let (raw_bytes, pieces) = match recipients {
+        None => compress(blocks, pieces)?,
+        Some(recipients) => {
+            let (raw_bytes, encrypted) = compress(blocks, recipients.encrypt(None, pieces)?)?;
+            (raw_bytes, encrypted.finish()?)
+        }
+    };
+    let (stored_bytes, sha256) = pieces.finish()?;
+    Ok(Part {
+        name: String::new(),
+        raw_bytes,
+        stored_bytes,
+        sha256,
+    })
+}
+
+/// Returns the bytes of the tar, and where they went.
+fn compress<W: Write>(mut blocks: mpsc::Receiver<Option<Bytes>>, output: W) -> io::Result<(u64, W)> {
+    let mut encoder = Encoder::new(output, LEVEL)?;
     encoder.include_checksum(true)?;
     let mut raw_bytes = END.len() as u64;
     loop {
@@ -100,17 +128,10 @@ fn compress(mut blocks: mpsc::Receiver<Option<Bytes>>, pieces: mpsc::Sender<Byte
         }
     }
     encoder.write_all(&END)?;
-    let pieces = encoder.finish()?;
-    let (stored_bytes, sha256) = pieces.finish()?;
-    Ok(Part {
-        name: String::new(),
-        raw_bytes,
-        stored_bytes,
-        sha256,
-    })
+    Ok((raw_bytes, encoder.finish()?))
 }
 
-/// Cuts what is compressed into pieces of [`PIECE`] bytes.
+/// Cuts what is to be stored into pieces of [`PIECE`] bytes.
 struct Pieces {
     sender: mpsc::Sender<Bytes>,
     piece: BytesMut,

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -16,11 +17,12 @@ use zstd::stream::read::Decoder;
 
 use super::copies::MANIFEST;
 use super::files::{Destination, fill};
-use super::info::object;
+use super::info::object_of;
 use super::manifest::Manifest;
 use super::{BackupInfo, BaseError, LIMIT, Part};
-use crate::layout::{BackupFile, ClusterFolder};
-use crate::{Problem, Store};
+use crate::crypt::decrypt_all;
+use crate::layout::{BackupFile, ClusterFolder, plain};
+use crate::{Identities, Problem, Store};
 
 /// Parts that are unpacked at the same time: one waits for the store while the other writes.
 const PARTS: usize = 2;
@@ -30,7 +32,8 @@ const BLOCKS: usize = 256 << 10;
 const WAITING: usize = 8;
 
 /// Unpacks a backup into `into`, which exists, and compares each file with the backup's manifest. Files that are there
-/// are replaced. `progress` is called with the bytes of the store that were read so far.
+/// are replaced. `identities` open it if it is encrypted. `progress` is called with the bytes of the store that were read
+/// so far.
 ///
 /// Permissions are the backup's; the owner is the user of this process. If `pg_wal` is a link to a directory, it stays,
 /// and the directory gets what is in the backup's `pg_wal`. Memory: ten pieces of [`crate::PIECE`] bytes, and the
@@ -45,22 +48,26 @@ pub async fn unpack(
     folder: &ClusterFolder,
     line: u32,
     info: &BackupInfo,
+    identities: Option<&Arc<Identities>>,
     into: &Path,
     progress: impl Fn(u64),
 ) -> Result<(), BaseError> {
-    let name = object(folder, line, &info.name, BackupFile::Manifest);
-    let manifest = &Arc::new(read_manifest(store, name, into.join(MANIFEST)).await?);
+    // Others are not needed.
+    let identities = identities.filter(|_| !info.recipients.is_empty());
+    let name = object_of(info, folder, line, BackupFile::Manifest);
+    let manifest = read_manifest(store, name, identities.cloned(), into.join(MANIFEST)).await?;
+    let manifest = &Arc::new(manifest);
     let (read, progress) = (&AtomicU64::new(0), &progress);
     let unpacked = stream::iter(&info.parts)
         .map(Ok)
         .try_for_each_concurrent(PARTS, |part| async move {
             let progress = |bytes| progress(read.fetch_add(bytes, Ordering::Relaxed) + bytes);
-            let name = match part.name.parse() {
-                Ok(file @ BackupFile::Part { .. }) => object(folder, line, &info.name, file),
+            let name = match plain(&part.name).parse() {
+                Ok(file @ BackupFile::Part { .. }) => object_of(info, folder, line, file),
                 _ => return Err(Problem::Unusable(format!("{:?} is no name of a part", part.name)).into()),
             };
             let destination = Destination::new(into, Arc::clone(manifest));
-            unpack_part(store, name, part, destination, progress).await
+            unpack_part(store, name, part, identities.cloned(), destination, progress).await
         });
     unpacked.await?;
     manifest.is_complete().map_err(BaseError::Manifest)
@@ -70,12 +77,19 @@ async fn unpack_part(
     store: &Store,
     name: String,
     part: &Part,
+    identities: Option<Arc<Identities>>,
     destination: io::Result<Destination>,
     progress: impl Fn(u64),
 ) -> Result<(), BaseError> {
     let (sender, pieces) = mpsc::channel(1);
     let (blocks, tar) = mpsc::channel(WAITING);
-    let decompressing = spawn_blocking(move || decompress(Pieces::new(pieces), &blocks));
+    let decompressing = spawn_blocking(move || {
+        let pieces = Pieces::new(pieces);
+        match identities {
+            Some(identities) => decompress(identities.decrypt(pieces)?, &blocks),
+            None => decompress(pieces, &blocks),
+        }
+    });
     let writing = spawn_blocking(move || write(destination?, Pieces::new(tar)));
     let mut stored = std::pin::pin!(store.read_stream(&name, part.stored_bytes, LIMIT));
     let (mut hash, mut bytes) = (Context::new(&SHA256), 0);
@@ -111,7 +125,7 @@ fn unread(name: &str, problem: Problem) -> BaseError {
 }
 
 /// Decompresses a part to its end, where zstd's checksum is.
-fn decompress(stored: Pieces, tar: &mpsc::Sender<Bytes>) -> io::Result<()> {
+fn decompress(stored: impl Read, tar: &mpsc::Sender<Bytes>) -> io::Result<()> {
     let mut decoder = Decoder::new(stored)?;
     loop {
         let mut block = BytesMut::zeroed(BLOCKS);
@@ -161,13 +175,47 @@ impl Read for Pieces {
     }
 }
 
+/// Finds out if the identities open a backup, which may be encrypted.
+///
+/// # Errors
+/// Fails with [`Problem::Key`] if they do not, and as [`Store::read`].
+pub async fn check_key(
+    store: &Store,
+    folder: &ClusterFolder,
+    line: u32,
+    info: &BackupInfo,
+    identities: Option<&Identities>,
+    limit: Duration,
+) -> Result<(), Problem> {
+    if info.recipients.is_empty() {
+        return Ok(());
+    }
+    let label = store
+        .read(&object_of(info, folder, line, BackupFile::Label), limit)
+        .await?;
+    let opened = decrypt_all(&label, identities).map(drop);
+    opened.map_err(|error| {
+        Problem::Key(format!(
+            "backup {}, which is encrypted to {}, cannot be opened: {error}",
+            info.name,
+            info.recipients.join(", ")
+        ))
+    })
+}
+
 /// Reads the manifest, and leaves a copy of it for PostgreSQL's own program.
-async fn read_manifest(store: &Store, name: String, to: PathBuf) -> Result<Manifest, BaseError> {
+async fn read_manifest(
+    store: &Store,
+    name: String,
+    identities: Option<Arc<Identities>>,
+    to: PathBuf,
+) -> Result<Manifest, BaseError> {
     let stored = store
         .read(&name, LIMIT)
         .await
         .map_err(|problem| unread(&name, problem))?;
     let work = move || {
+        let stored = decrypt_all(&stored, identities.as_deref())?;
         let content = zstd::stream::decode_all(&stored[..])?;
         let mut options = fs::OpenOptions::new();
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);

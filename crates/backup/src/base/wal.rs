@@ -12,6 +12,8 @@ use crate::{Listed, Problem, Store};
 pub struct WalList {
     /// The complete segments.
     pub segments: BTreeSet<Segment>,
+    /// Some of them are encrypted.
+    pub has_encrypted: bool,
     /// The content of each history file, by its timeline.
     pub histories: BTreeMap<u32, String>,
 }
@@ -80,6 +82,7 @@ pub async fn wal(store: &Store, folder: &ClusterFolder, line: u32, limit: Durati
         match parse(&listed) {
             Some(LineObject::Segment(segment)) => {
                 list.segments.insert(segment);
+                list.has_encrypted |= listed.name.parse::<Name>().is_ok_and(|name| name.is_encrypted);
             }
             Some(LineObject::History(timeline)) => {
                 list.histories

@@ -11,8 +11,8 @@ use super::info::object;
 use super::part::PartWriter;
 use super::tar::{Member, Reader};
 use super::{BackupInfo, BaseError, LIMIT, Origin, Part, VERSION};
-use crate::layout::{BackupFile, BackupName, ClusterFolder};
-use crate::{Compare, Problem, Store};
+use crate::layout::{BackupFile, BackupName, ClusterFolder, encrypted};
+use crate::{Compare, Problem, Recipients, Store};
 
 /// The usual size of a part, before it is compressed: 1 GiB.
 pub const PART_SIZE: u64 = 1 << 30;
@@ -28,13 +28,14 @@ pub struct Writer {
     part_size: u64,
 }
 
-/// Where a backup goes.
+/// Where a backup goes, and who may read it.
 #[derive(Clone, Debug)]
 struct Target {
     store: Store,
     folder: ClusterFolder,
     line: u32,
     name: BackupName,
+    recipients: Option<Recipients>,
     limit: Duration,
 }
 
@@ -75,6 +76,7 @@ impl Writer {
             folder,
             line,
             name,
+            recipients: None,
             limit: LIMIT,
         };
         Self { target, part_size }
@@ -84,6 +86,16 @@ impl Writer {
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
         let target = Target { limit, ..self.target };
+        Self { target, ..self }
+    }
+
+    /// The same writer, which encrypts all but `backup.json`.
+    #[must_use]
+    pub fn with_recipients(self, recipients: Option<Recipients>) -> Self {
+        let target = Target {
+            recipients,
+            ..self.target
+        };
         Self { target, ..self }
     }
 
@@ -182,8 +194,10 @@ fn begin_part(writer: &Writer, number: u32) -> PartWriter {
         number,
     };
     let target = &writer.target;
-    let name = file.to_string();
-    PartWriter::begin(target.store.upload(&target.object(file), target.limit), name)
+    let name = target.stored_name(file.to_string());
+    let object = target.stored_name(target.object(file));
+    let upload = target.store.upload(&object, target.limit);
+    PartWriter::begin(upload, name, target.recipients.clone())
 }
 
 impl Target {
@@ -191,17 +205,35 @@ impl Target {
         object(&self.folder, self.line, &self.name, file)
     }
 
-    async fn store_copies(&self, copied: &Copied) -> Result<(), Problem> {
-        self.create(BackupFile::Label, copied.label.clone()).await?;
-        if !copied.tablespace_map.is_empty() {
-            self.create(BackupFile::TablespaceMap, copied.tablespace_map.clone())
-                .await?;
+    /// The name in the store of what has this name without encryption.
+    fn stored_name(&self, name: String) -> String {
+        match self.recipients {
+            Some(_) => encrypted(&name),
+            None => name,
         }
-        self.create(BackupFile::Manifest, copied.manifest.clone()).await
     }
 
-    async fn create(&self, file: BackupFile, content: Bytes) -> Result<(), Problem> {
-        let name = self.object(file);
+    async fn store_copies(&self, copied: &Copied) -> Result<(), Problem> {
+        self.store_copy(BackupFile::Label, &copied.label).await?;
+        if !copied.tablespace_map.is_empty() {
+            self.store_copy(BackupFile::TablespaceMap, &copied.tablespace_map)
+                .await?;
+        }
+        self.store_copy(BackupFile::Manifest, &copied.manifest).await
+    }
+
+    async fn store_copy(&self, file: BackupFile, content: &Bytes) -> Result<(), Problem> {
+        let content = match &self.recipients {
+            Some(recipients) => {
+                let encrypted = recipients.encrypt_all(None, content);
+                encrypted.map_err(|error| Problem::Key(error.to_string()))?.into()
+            }
+            None => content.clone(),
+        };
+        self.create(self.stored_name(self.object(file)), content).await
+    }
+
+    async fn create(&self, name: String, content: Bytes) -> Result<(), Problem> {
         let created = self.store.create(&name, content, Compare::Bytes, self.limit);
         created.await.map(|_| ())
     }
@@ -233,6 +265,7 @@ impl Written {
             start_time: self.start_time.unwrap_or(about.start_time),
             stop_time: about.stop_time,
             wal_segment_size: about.wal_segment_size,
+            recipients: self.target.recipients.as_ref().map_or_else(Vec::new, Recipients::texts),
             raw_bytes: sum(|part| part.raw_bytes),
             stored_bytes: sum(|part| part.stored_bytes),
             source: about.source,
@@ -247,7 +280,8 @@ impl Written {
     pub async fn commit(&self, about: About) -> Result<BackupInfo, Problem> {
         let info = self.info(about);
         let content = serde_json::to_vec_pretty(&info).map_err(|error| Problem::Unusable(error.to_string()))?;
-        self.target.create(BackupFile::Commit, content.into()).await?;
+        let name = self.target.object(BackupFile::Commit);
+        self.target.create(name, content.into()).await?;
         Ok(info)
     }
 }

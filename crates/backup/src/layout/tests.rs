@@ -98,6 +98,22 @@ fn names_are_written_and_read() {
 }
 
 #[test]
+fn only_what_holds_data_may_be_encrypted() {
+    let folder: ClusterFolder = FOLDER.parse().expect("a folder");
+    for (object, text) in examples() {
+        let readable = ["json", "history", "00ff-1"].iter().any(|end| text.ends_with(end));
+        let name = Name {
+            is_encrypted: true,
+            ..folder.name(object)
+        };
+        let text = encrypted(&format!("{FOLDER}/{text}"));
+        assert_eq!(name.to_string(), text);
+        assert_eq!(plain(&text), name.to_string().trim_end_matches(".age"));
+        assert_eq!(text.parse::<Name>().ok(), (!readable).then_some(name));
+    }
+}
+
+#[test]
 fn other_names_are_refused() {
     for text in [
         "",

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use api::names::{
     AGENT_PATH, ANNOTATION_BASE_REVISION, ANNOTATION_RESTARTED_BY, ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH,
-    DATA_VOLUME, ENV_ARCHIVES, ENV_WAL_OF, LABEL_ROLE, PEER_PORT, PROBE_PORT, RECOVERY_STORE_PATH, ROLE_REPLICA,
-    RUN_PATH, STORE_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
+    DATA_VOLUME, ENV_ARCHIVES, ENV_WAL_OF, IDENTITY_KEY, LABEL_ROLE, PEER_PORT, PROBE_PORT, RECOVERY_STORE_PATH,
+    ROLE_REPLICA, RUN_PATH, STORE_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
 };
-use api::spec::{ImagePullPolicy, PullSecret, StoreSpec};
+use api::spec::{IdentitySecretRef, ImagePullPolicy, PullSecret, StoreSpec};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction,
     KeyToPath, LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext,
@@ -322,17 +322,22 @@ fn volumes(subject: &Subject<'_>) -> Vec<Volume> {
 fn store_volumes(subject: &Subject<'_>) -> impl Iterator<Item = (Volume, &'static str)> {
     let spec = &subject.db.spec;
     let own = spec.backup.as_ref().map(|backup| &backup.store);
-    let recovery = spec.recovery().map(|recovery| &recovery.from.store);
+    let recovery = spec.recovery().map(|recovery| &recovery.from);
+    let recovery = recovery.and_then(|from| {
+        let identity = from.identity_secret_ref.as_ref();
+        store_volume(RECOVERY_STORE_VOLUME, &from.store, identity)
+    });
     let volumes = [
-        own.and_then(|store| Some((store_volume(STORE_VOLUME, store)?, STORE_PATH))),
-        recovery.and_then(|store| Some((store_volume(RECOVERY_STORE_VOLUME, store)?, RECOVERY_STORE_PATH))),
+        // Nothing here needs the private key: neither archiving nor a backup.
+        own.and_then(|store| Some((store_volume(STORE_VOLUME, store, None)?, STORE_PATH))),
+        recovery.map(|volume| (volume, RECOVERY_STORE_PATH)),
     ];
     volumes.into_iter().flatten()
 }
 
-/// The credentials and the authority of a store, if the spec names any. A Secret that is missing keeps no pod from starting: the database
+/// The credentials, the authority and the private keys of a store, if the spec names any. A Secret that is missing keeps no pod from starting: the database
 /// matters more than its archive, and the archive's fault is told.
-fn store_volume(name: &str, store: &StoreSpec) -> Option<Volume> {
+fn store_volume(name: &str, store: &StoreSpec, identity: Option<&IdentitySecretRef>) -> Option<Volume> {
     let s3 = store.s3.as_ref()?;
     let key = |key: &str, path: &str| KeyToPath {
         key: key.to_owned(),
@@ -351,7 +356,8 @@ fn store_volume(name: &str, store: &StoreSpec) -> Option<Volume> {
     let credentials = credentials.map(|of| source(&of.name, S3_CREDENTIALS.map(|name| key(name, name)).into()));
     let authority = s3.ca_secret_ref.as_ref();
     let authority = authority.map(|of| source(&of.name, vec![key(&of.key, AUTHORITY_KEY)]));
-    let sources: Vec<VolumeProjection> = [credentials, authority].into_iter().flatten().collect();
+    let identity = identity.map(|of| source(&of.name, vec![key(&of.key, IDENTITY_KEY)]));
+    let sources: Vec<VolumeProjection> = [credentials, authority, identity].into_iter().flatten().collect();
     (!sources.is_empty()).then(|| Volume {
         name: name.to_owned(),
         projected: Some(ProjectedVolumeSource {

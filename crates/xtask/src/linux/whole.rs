@@ -221,9 +221,10 @@ fn install_packages() -> Result<()> {
         (packages::postgres_programs().is_some(), "postgresql"),
         (packages::has_program("ip"), "iproute2"),
         (packages::has_program("zstd"), "zstd"),
+        (packages::has_program("age"), "age"),
     ];
     packages::install(
         &wanted,
-        "the tests need the programs `ip` and `zstd`, and the server programs of PostgreSQL 15 or newer in /usr/lib/postgresql/<version>/bin",
+        "the tests need the programs `ip`, `zstd` and `age`, and the server programs of PostgreSQL 15 or newer in /usr/lib/postgresql/<version>/bin",
     )
 }

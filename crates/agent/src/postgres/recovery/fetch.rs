@@ -7,9 +7,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use backup::layout::{ClusterFolder, LineObject, Object, Segment};
-use backup::segment::decode;
-use backup::{Place, Problem};
+use backup::layout::{ClusterFolder, LineObject, Object, Segment, encrypted};
+use backup::segment::{SegmentError, decode};
+use backup::{Identities, Place, Problem};
 use machine::archive::WalFile;
 use machine::recovery::Plan;
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,10 @@ pub(super) struct Order {
     pub(super) place: Place,
     pub(super) access: PathBuf,
     pub(super) folder: String,
+    /// The Secret with the private keys, which is mounted at `access`.
+    pub(super) identity_secret: Option<String>,
+    /// Some of the WAL is encrypted.
+    pub(super) has_encrypted: bool,
     pub(super) system_id: String,
     /// There is a target, which should be reached before the end of the archive.
     pub(super) waits_at_end: bool,
@@ -118,9 +122,19 @@ fn try_fetching(order: &Path, staging: &Path, name: &str, to: &Path) -> anyhow::
             LineObject::Segment(name.parse::<Segment>()?)
         }
     };
+    let is_segment = matches!(object, LineObject::Segment(_));
     let object = folder.name(Object::Line(LINE, object)).to_string();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let stored = runtime.block_on(read(&order, &object))?;
+    let mut stored = None;
+    if order.has_encrypted && is_segment {
+        stored = runtime.block_on(read(&order, &encrypted(&object)))?;
+    }
+    if stored.is_none() {
+        stored = runtime.block_on(read(&order, &object))?;
+    }
+    // The plan was made from a list in which it was.
+    let stored =
+        stored.with_context(|| format!("{object} has vanished from the store since the recovery was planned"))?;
     let content = match file {
         WalFile::History(_) => stored.to_vec(),
         WalFile::Segment(_) | WalFile::Partial(_) | WalFile::BackupNote => checked(&stored, name, &order)?,
@@ -139,18 +153,21 @@ fn note_end(order: &Order, staging: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reads an object of the plan, however long the store has trouble. The Secrets are read for each attempt: they may have been renewed.
-async fn read(order: &Order, object: &str) -> anyhow::Result<bytes::Bytes> {
+/// The private keys in the Secret of this name, if there is one, which is mounted at `access`.
+pub(super) fn identities(access: &Path, secret: Option<&str>) -> Result<Option<Identities>, Problem> {
+    secret.map(|secret| Identities::read(access, secret)).transpose()
+}
+
+/// Reads an object, however long the store has trouble; `None` if there is none. The Secrets are read for each attempt: they may have been
+/// renewed.
+async fn read(order: &Order, object: &str) -> anyhow::Result<Option<bytes::Bytes>> {
     let parent = rustix::process::getppid();
     let mut told = None::<Instant>;
     loop {
         let read = async { open(&order.place, &order.access)?.read(object, LIMIT).await };
         let problem = match read.await {
-            Ok(content) => return Ok(content),
-            // The plan was made from a list in which it was.
-            Err(Problem::NotFound(_)) => {
-                anyhow::bail!("{object} has vanished from the store since the recovery was planned")
-            }
+            Ok(content) => return Ok(Some(content)),
+            Err(Problem::NotFound(_)) => return Ok(None),
             Err(problem) => problem,
         };
         if rustix::process::getppid() != parent {
@@ -166,7 +183,14 @@ async fn read(order: &Order, object: &str) -> anyhow::Result<bytes::Bytes> {
 
 /// The content of a segment's object, if it is whole and the right one.
 fn checked(stored: &[u8], name: &str, order: &Order) -> anyhow::Result<Vec<u8>> {
-    let (header, content) = decode(stored).context("its object in the store is damaged")?;
+    let identities = identities(&order.access, order.identity_secret.as_deref())?;
+    let (header, content) = decode(stored, identities.as_ref()).map_err(|error| {
+        let words = match error {
+            SegmentError::Encryption(_) => "its object in the store cannot be opened",
+            _ => "its object in the store is damaged",
+        };
+        anyhow::Error::new(error).context(words)
+    })?;
     let size = order.plan.segment_size.0;
     let origin = header.origin;
     if origin.segment != name || origin.system_id != order.system_id || content.len() as u64 != size {

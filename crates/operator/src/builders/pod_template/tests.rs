@@ -150,11 +150,21 @@ fn pods_see_the_stores_credentials_and_nothing_else_of_the_secret() {
         ("authority".to_owned(), vec![("ca.pem".to_owned(), "ca.crt".to_owned())])
     );
 
-    let from =
-        json!({"cluster": "db-1a2b3c4d", "store": {"s3": {"bucket": "wal", "credentialsSecretRef": {"name": "old"}}}});
+    let from = json!({
+        "cluster": "db-1a2b3c4d", "store": {"s3": {"bucket": "wal", "credentialsSecretRef": {"name": "old"}}},
+        "identitySecretRef": {"name": "key", "key": "own"},
+    });
     let recovered = json!({"storage": {"data": {"size": "1Gi"}}, "bootstrap": {"recovery": {"from": from}}});
     let recovered = pod_template(&Subject::new(&database(recovered), &config).unwrap());
-    let mounts = recovered.spec.unwrap().containers[0].volume_mounts.clone().unwrap();
+    let recovered = recovered.spec.unwrap();
+    let mounts = recovered.containers[0].volume_mounts.clone().unwrap();
+    let volumes = recovered.volumes.unwrap();
+    let volume = volumes.iter().find(|volume| volume.name == RECOVERY_STORE_VOLUME);
+    let sources = volume.unwrap().projected.clone().unwrap().sources.unwrap();
+    let identity = sources[1].secret.clone().unwrap();
+    assert_eq!((identity.name.as_str(), identity.optional), ("key", Some(true)));
+    let items = identity.items.unwrap();
+    assert_eq!((items[0].key.as_str(), items[0].path.as_str()), ("own", "identity"));
     let mounted = mounts.iter().filter(|mount| mount.name.ends_with("store"));
     let mounted: Vec<_> = mounted.map(|mount| mount.mount_path.as_str()).collect();
     assert_eq!(mounted, [RECOVERY_STORE_PATH], "of the source alone");
