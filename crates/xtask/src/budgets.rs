@@ -34,7 +34,7 @@ const BUDGETS: [(&str, u64); 36] = [
     ("e2e tests/operations.rs", 240),
     ("e2e tests/operator.rs", 480),
     ("e2e tests/planned.rs", 420),
-    ("e2e tests/recovery.rs", 120),
+    ("e2e tests/recovery.rs", 180),
     ("e2e tests/repair.rs", 150),
     ("e2e tests/rest.rs", 240),
     ("e2e tests/soak.rs", 180),
