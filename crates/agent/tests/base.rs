@@ -20,6 +20,7 @@ mod store;
 mod unprivileged;
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -79,6 +80,7 @@ async fn order(cluster: &Cluster, ordinal: u32, attempt: u32) -> Order {
                 member: format!("orders-{ordinal}"),
                 role: BackupRole::Primary,
             },
+            accepts_damage: false,
         },
         socket_directory: root.join("run"),
         port: 5432,
@@ -282,6 +284,50 @@ fn an_encrypted_backup_is_restored_by_hand_with_its_wal() {
     });
 }
 
+/// A page is overwritten on the primary's disk.
+#[test]
+fn damaged_pages_are_told_and_keep_nobody_from_backups() {
+    let name = "damaged_pages_are_told_and_keep_nobody_from_backups";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let filled = "CREATE TABLE cold AS SELECT generate_series(1, 10000) AS v; CHECKPOINT";
+        cluster.sql(first, filled).await.expect("a table");
+        let path = cluster.sql(first, "SELECT pg_relation_filepath('cold')").await;
+        let path = path.expect("a path");
+        let file = File::options()
+            .write(true)
+            .open(cluster.volume(first).join("pgdata").join(&path));
+        file.expect("its file")
+            .write_all_at(&[0xA5; 64], 3 * 8192 + 4000)
+            .expect("written");
+
+        cluster.back_up(Some(UID), BackupSource::Primary);
+        let done = async |cluster: &Cluster| (backup_told(cluster)["state"] == "Completed").then_some(());
+        cluster.until("it is taken all the same", 120, done).await;
+        let told = backup_told(&cluster);
+        let words = told["message"].as_str().expect("words");
+        assert!(words.contains("wrong checksums") && words.contains(&path), "{told}");
+        assert_eq!(
+            (&told["attempt"], &told["backup"]["damagedPages"]),
+            (&json!(2), &json!(true))
+        );
+        let (opened, known) = known(&cluster).await;
+        assert!(known[0].damaged_pages);
+        is_verified(&cluster, &opened, &known[0]).await;
+
+        cluster.back_up(Some("cd34"), BackupSource::PreferStandby);
+        let done = async |cluster: &Cluster| {
+            let told = backup_told(cluster);
+            (told["uid"] == "cd34" && told["state"] == "Completed").then_some(told)
+        };
+        let (told, _) = cluster.until("a standby has whole pages", 120, done).await;
+        assert_eq!(told["backup"]["damagedPages"], Value::Null, "{told}");
+        drop(store);
+    });
+}
+
 #[test]
 fn a_backup_that_is_cut_off_is_none_and_the_next_succeeds() {
     let name = "a_backup_that_is_cut_off_is_none_and_the_next_succeeds";
@@ -344,7 +390,13 @@ fn of_two_attempts_at_once_only_the_later_one_becomes_a_backup() {
         store.heal();
         let (earlier, later, ()) = tokio::join!(earlier.end(), later.end(), all_is_archived(&cluster, first, 1));
         let why = "another attempt at this backup has begun".to_owned();
-        assert_eq!(earlier.0.last(), Some(&Told::Failed { message: why }));
+        assert_eq!(
+            earlier.0.last(),
+            Some(&Told::Failed {
+                message: why,
+                damaged_pages: false
+            })
+        );
         let Some(Told::Completed(StoredBackup { name, .. })) = later.0.last() else {
             panic!("{later:?}");
         };

@@ -24,6 +24,7 @@ use backup::layout::{ClusterFolder, LineObject, Object, Segment, encrypted};
 use backup::segment::{Header, Origin, encode};
 use backup::{Access, Compare, IDENTITY, Place, Recipients, S3, Store};
 use chrono::{DateTime, Utc};
+use futures::future::join_all;
 use futures::{StreamExt, stream};
 use instance::{Instance, Scene, copy_files, open_primary};
 use machine::protocol::{Lsn, Timeline};
@@ -283,6 +284,7 @@ impl Source {
             start_time,
             stop_time: Utc::now(),
             source: None,
+            damaged_pages: false,
         };
         let info: BackupInfo = written.commit(about).await.expect("committed");
         assert_eq!(info.timeline, 1);
@@ -291,7 +293,7 @@ impl Source {
     }
 
     /// Makes a standby, a backup of it while rows are committed, and the archive. Returns the backup, and the end of each row.
-    async fn fill_with_a_standby(&mut self) -> (BackupInfo, Vec<(u32, Lsn)>) {
+    async fn fill_with_a_standby(&mut self) -> (BackupInfo, Vec<(u32, Lsn)>, Load) {
         let mut primary = self.scene.instance(0);
         primary.initdb().await.expect("a database");
         self.system_id = primary.control().await.system_id;
@@ -319,13 +321,14 @@ impl Source {
             ends
         };
         let (info, mut ends) = tokio::join!(self.back_up(&standby, &["--max-rate=10M"]), writes);
+        let load = Load::run(&primary).await;
         self.switch(&primary).await;
         ends.extend(commit_rows(&primary, 20..23).await);
         self.switch(&primary).await;
         standby.stop(StopMode::Fast).await;
         primary.stop(StopMode::Fast).await;
         self.upload().await;
-        (info, ends)
+        (info, ends, load)
     }
 
     /// Stores what was archived, and the history of a timeline that has no WAL.
@@ -404,6 +407,11 @@ impl Source {
 
     /// Recovers, starts the data as a primary's, and returns what was recovered and the rows.
     async fn rows(&self, target: Target, exclusive: bool) -> (Recovered, String) {
+        self.rows_of("entry", target, exclusive).await
+    }
+
+    /// The same of this table.
+    async fn rows_of(&self, table: &str, target: Target, exclusive: bool) -> (Recovered, String) {
         let (begun, words) = (Instant::now(), target.to_string());
         let (mut instance, recovered) = self.recover_with(target, exclusive, |_| ()).await;
         let recovered = recovered.unwrap_or_else(|error| panic!("{words}: {error:?}"));
@@ -412,7 +420,7 @@ impl Source {
             !instance.sql.ensure_password("app", NEW_PASSWORD).await.expect("a role"),
             "the new password"
         );
-        let rows = rows(&instance).await;
+        let rows = rows(&instance, table).await;
         instance.stop(StopMode::Immediate).await;
         println!("{words}: {rows} after {} ms", begun.elapsed().as_millis());
         (recovered, rows)
@@ -469,10 +477,77 @@ async fn flush(instance: &Instance) {
     session.batch_execute("CHECKPOINT").await.expect("flushed");
 }
 
-async fn rows(instance: &Instance) -> String {
-    let all = "SELECT string_agg(number::text, ',' ORDER BY number) FROM entry";
+async fn rows(instance: &Instance, table: &str) -> String {
+    let all = format!("SELECT string_agg(number::text, ',' ORDER BY number) FROM {table}");
     let session = instance.session(DATABASE).await;
-    session.query_one(all, &[]).await.expect("an answer").get(0)
+    session.query_one(&all, &[]).await.expect("an answer").get(0)
+}
+
+/// Commits of several sessions at once.
+struct Load {
+    /// A time at which they went on.
+    middle: DateTime<Utc>,
+    /// Of each its number, when it was sent and when it was acknowledged.
+    commits: Vec<(u32, DateTime<Utc>, DateTime<Utc>)>,
+}
+
+impl Load {
+    const SESSIONS: u32 = 8;
+    const LASTS: Duration = Duration::from_secs(2);
+
+    async fn run(primary: &Instance) -> Self {
+        let begun = Instant::now();
+        let table = primary.session(DATABASE).await;
+        table
+            .batch_execute("CREATE TABLE load (number int)")
+            .await
+            .expect("a table");
+        let session = |of: u32| async move {
+            let session = primary.session(DATABASE).await;
+            let mut commits = Vec::new();
+            for number in (of..).step_by(Self::SESSIONS as usize) {
+                if begun.elapsed() > Self::LASTS {
+                    break;
+                }
+                let sent = Utc::now();
+                let insert = format!("INSERT INTO load VALUES ({number})");
+                session.execute(&insert, &[]).await.expect("a commit");
+                commits.push((number, sent, Utc::now()));
+            }
+            commits
+        };
+        let middle = async {
+            tokio::time::sleep(Self::LASTS / 2).await;
+            Utc::now()
+        };
+        let sessions = join_all((0..Self::SESSIONS).map(session));
+        let (commits, middle) = tokio::join!(sessions, middle);
+        let commits = commits.concat();
+        Self { middle, commits }
+    }
+
+    /// Everything that was acknowledged by the time in the middle is there, and nothing that was sent later.
+    fn is_cut_there(&self, rows: &str) {
+        let there: BTreeSet<u32> = rows.split(',').map(|row| row.parse().expect("a number")).collect();
+        let before = self
+            .commits
+            .iter()
+            .filter(|(_, _, acknowledged)| *acknowledged <= self.middle);
+        let after = self.commits.iter().filter(|(_, sent, _)| *sent > self.middle);
+        let (before, after): (Vec<_>, Vec<_>) = (before.collect(), after.collect());
+        println!(
+            "{} commits before and {} after, {} rows",
+            before.len(),
+            after.len(),
+            there.len()
+        );
+        assert!(before.len() > 50 && after.len() > 50, "too few");
+        assert!(before.iter().all(|(number, ..)| there.contains(number)), "one is lost");
+        assert!(
+            after.iter().all(|(number, ..)| !there.contains(number)),
+            "one is too much"
+        );
+    }
 }
 
 /// A time that no commit has.
@@ -505,7 +580,7 @@ fn a_backup_of_a_standby_is_recovered_row_by_row() {
     let program = Program::new(name);
     unprivileged(name, |place| async {
         let mut source = Source::new(Scene::new(place).await, program.0.clone()).await;
-        let (info, ends) = source.fill_with_a_standby().await;
+        let (info, ends, load) = source.fill_with_a_standby().await;
         let before = ends.iter().filter(|(_, end)| end.0 < info.stop_lsn).count();
         assert!(before > 0 && before < ends.len(), "{info:?}, {ends:?}");
         println!(
@@ -537,6 +612,7 @@ fn a_backup_of_a_standby_is_recovered_row_by_row() {
             assert_eq!((rows, recovered.timeline), (up_to(number), Timeline(2)), "{end}");
         }
         assert_eq!(source.rows(Target::Latest, false).await.1, up_to(22));
+        load.is_cut_there(&source.rows_of("load", Target::Time(load.middle), false).await.1);
     });
 }
 
@@ -680,6 +756,6 @@ async fn trouble_with_the_store_is_waited_for(source: &Source) {
     recovered.expect("recovered");
     assert!(is_over.load(Ordering::Relaxed));
     instance.start_primary().await;
-    assert_eq!(rows(&instance).await, "1,2,3,4,5,6,7");
+    assert_eq!(rows(&instance, "entry").await, "1,2,3,4,5,6,7");
     instance.stop(StopMode::Fast).await;
 }

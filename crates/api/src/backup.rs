@@ -100,6 +100,9 @@ pub struct StoredBackup {
     /// Whose files were copied. Absent in backups of earlier versions, which copied the primary's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<BackupOrigin>,
+    /// Pages of its data have wrong checksums. It was taken all the same, since no member has better files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged_pages: bool,
 }
 
 /// The instance whose files a backup copies.
@@ -154,6 +157,9 @@ pub struct BackupTask {
     /// Why it failed, or what keeps it from going on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// PostgreSQL has found data pages with wrong checksums in the source's files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged_pages: bool,
     /// The backup, once it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<StoredBackup>,

@@ -47,6 +47,7 @@ fn about() -> About {
             member: "orders-2".to_owned(),
             role: Role::Standby,
         }),
+        damaged_pages: false,
     }
 }
 

@@ -15,6 +15,7 @@ use e2e::namespace::summary;
 use e2e::store::{BUCKET, RECIPIENT, SECRET, Store, close_segment};
 use e2e::wait::{Seen, until};
 use e2e::{KUBECONFIG_VARIABLE, Namespace, SqlClient, connect_for_test};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
@@ -75,7 +76,7 @@ fn is_copy_of(backup: &StoredBackup, role: BackupRole, primary: Option<&str>) ->
     Ok(())
 }
 
-/// What is kept is recoverable, and the drill leaves nothing.
+/// What is kept is recoverable, also while the database has a failover, and the drill leaves nothing.
 async fn drill(namespace: &Namespace) -> Result<()> {
     let place = Place {
         namespace: Some(namespace.name.clone()),
@@ -94,7 +95,24 @@ async fn drill(namespace: &Namespace) -> Result<()> {
         said.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
         Ok(0)
     };
-    cli::drill::run(&place, &drill, say).await?;
+    let fails_over = async {
+        until("the drill's database to be made", BOUND, || async {
+            let names = drills(namespace).await?;
+            Ok(if names.is_empty() {
+                Seen::NotYet("none".to_owned())
+            } else {
+                Seen::Yes(())
+            })
+        })
+        .await?;
+        let (holder, _) = namespace.reign("db").await?;
+        let (pod, _) = holder.split_once('/').context("a holder")?;
+        println!("meanwhile {pod}, the primary, is deleted");
+        namespace.api::<Pod>().delete(pod, &DeleteParams::default()).await?;
+        Ok(())
+    };
+    tokio::try_join!(cli::drill::run(&place, &drill, say), fails_over)?;
+    namespace.wait_ready("db", BOUND).await?;
     let said = said.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(
         said.contains("pg_amcheck finds all tables and indexes in order"),
@@ -104,18 +122,21 @@ async fn drill(namespace: &Namespace) -> Result<()> {
     drills_are_gone(namespace).await
 }
 
+/// Names of the databases that were made for drills.
+async fn drills(namespace: &Namespace) -> Result<Vec<String>> {
+    let databases = namespace.api::<ClusteredDatabase>();
+    let all = databases.list(&ListParams::default()).await?;
+    let names = all.iter().map(ResourceExt::name_any);
+    Ok(names.filter(|name| machine::drill::may_be(name)).collect())
+}
+
 async fn drills_are_gone(namespace: &Namespace) -> Result<()> {
     until("the drill's database to be gone", BOUND, || async {
-        let all = namespace
-            .api::<ClusteredDatabase>()
-            .list(&ListParams::default())
-            .await?;
-        let names: Vec<String> = all.iter().map(ResourceExt::name_any).collect();
-        let is_there = names.iter().any(|name| name.contains("-drill-"));
-        Ok(if is_there {
-            Seen::NotYet(format!("{names:?}"))
-        } else {
+        let names = drills(namespace).await?;
+        Ok(if names.is_empty() {
             Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{names:?}"))
         })
     })
     .await?;

@@ -84,6 +84,9 @@ pub struct Backup {
     pub stop: Lsn,
     /// When it was consistent.
     pub stop_time: DateTime<Utc>,
+    /// It has pages with wrong checksums.
+    #[serde(default)]
+    pub damaged_pages: bool,
 }
 
 /// The ancestors that the history file of a timeline names, oldest first.

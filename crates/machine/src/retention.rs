@@ -73,6 +73,8 @@ fn anchor<'a>(
     now: DateTime<Utc>,
 ) -> Option<&'a Backup> {
     let mut own = of_newest_timeline(backups, stored);
+    // What is damaged is kept beside what the policy asks for.
+    own.retain(|backup| !backup.damaged_pages);
     own.sort_by_key(|backup| Reverse(backup.stop_time));
     let least = usize::try_from(policy.min_backups.unwrap_or(1)).ok()?.max(1);
     let by_number = *own.get(least - 1)?;

@@ -134,6 +134,7 @@ pub(crate) fn planned(info: &BackupInfo) -> Backup {
         start: Lsn(info.start_lsn),
         stop: Lsn(info.stop_lsn),
         stop_time: info.stop_time,
+        damaged_pages: info.damaged_pages,
     }
 }
 

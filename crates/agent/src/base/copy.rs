@@ -22,6 +22,14 @@ const END: Duration = Duration::from_secs(10);
 /// The manifest is a temporary file, which the user's `temp_file_limit` may forbid.
 const OPTIONS: &str = "-c temp_file_limit=-1 -c statement_timeout=0";
 
+/// What `pg_basebackup` says when the server has found pages with wrong checksums. It has received everything by then.
+const DAMAGED: &str = "pg_basebackup: error: checksum error occurred";
+
+/// There are pages with wrong checksums; the server's warnings name the files.
+#[derive(Debug, thiserror::Error)]
+#[error("PostgreSQL has found pages with wrong checksums: {0}")]
+pub(super) struct DamagedPages(String);
+
 /// Copies the server into the store. Dropping the future kills `pg_basebackup`.
 pub(super) async fn copy(order: &Order, writer: Writer, progress: impl Fn(u64)) -> anyhow::Result<Written> {
     let mut child = start(order)?;
@@ -44,7 +52,11 @@ pub(super) async fn copy(order: &Order, writer: Writer, progress: impl Fn(u64)) 
     match written {
         // Then the stream is cut off; the program knows why.
         Ok(_) | Err(BaseError::Tar(_) | BaseError::Manifest(_)) if !status.success() => {
-            let words = timeout(END, words).await.ok().and_then(Result::ok).unwrap_or_default();
+            let mut words = timeout(END, words).await.ok().and_then(Result::ok).unwrap_or_default();
+            if words.last().is_some_and(|last| last == DAMAGED) {
+                words.pop();
+                return Err(DamagedPages(words.join("; ")).into());
+            }
             bail!("pg_basebackup has failed ({status}): {}", words.join("; "))
         }
         written => Ok(written?),
@@ -59,6 +71,8 @@ fn start(order: &Order) -> anyhow::Result<Child> {
         .arg(format!("--port={}", order.port))
         .arg("--host")
         .arg(&order.socket_directory)
+        .args(order.copy.accepts_damage.then_some("--no-verify-checksums"))
+        .env("LC_ALL", "C")
         .env("PGOPTIONS", OPTIONS)
         .env("PGAPPNAME", "cdb_base_backup")
         .stdin(Stdio::null())

@@ -114,6 +114,7 @@ fn task(order: &Order, state: BackupState) -> BackupTask {
         copied_bytes: None,
         total_bytes: None,
         message: None,
+        damaged_pages: false,
         backup: None,
     }
 }
@@ -131,8 +132,9 @@ fn told(order: &Order, told: Told) -> BackupTask {
             backup: Some(backup),
             ..task(order, BackupState::Completed)
         },
-        Told::Failed { message } => BackupTask {
+        Told::Failed { message, damaged_pages } => BackupTask {
             message: Some(message),
+            damaged_pages,
             ..task(order, BackupState::Failed)
         },
     }

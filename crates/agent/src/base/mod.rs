@@ -63,6 +63,8 @@ pub enum Told {
     Failed {
         /// Why.
         message: String,
+        /// PostgreSQL has found pages with wrong checksums.
+        damaged_pages: bool,
     },
 }
 

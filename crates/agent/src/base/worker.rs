@@ -17,7 +17,7 @@ use machine::units::Bytes;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::copy::copy;
+use super::copy::{DamagedPages, copy};
 use super::server::Server;
 use super::{Order, Told, server};
 use crate::archive::{Attached, LINE, attach, give_way_to_others};
@@ -67,6 +67,7 @@ pub fn work() -> anyhow::Result<()> {
         Err(error) => {
             tell(&Told::Failed {
                 message: format!("{error:#}"),
+                damaged_pages: error.is::<DamagedPages>(),
             });
             Err(error)
         }
@@ -215,6 +216,7 @@ async fn commit(
                 BackupRole::Standby => Role::Standby,
             },
         }),
+        damaged_pages: order.copy.accepts_damage,
     };
     let committed: Result<BackupInfo, Problem> = written.commit(about).await;
     committed.context("write backup.json")
@@ -237,6 +239,7 @@ fn completed(info: &BackupInfo) -> Told {
                 Role::Standby => BackupRole::Standby,
             },
         }),
+        damaged_pages: info.damaged_pages,
     })
 }
 

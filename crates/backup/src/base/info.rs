@@ -46,6 +46,9 @@ pub struct BackupInfo {
     /// Whose files these are. Absent in backups of earlier versions, which are copies of the primary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Origin>,
+    /// PostgreSQL has found pages with wrong checksums in these files. What is stored is as they were.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged_pages: bool,
     /// The public keys that all its files but this one are encrypted to; none if they are not encrypted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<String>,

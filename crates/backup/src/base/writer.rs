@@ -65,6 +65,8 @@ pub struct About {
     pub stop_time: DateTime<Utc>,
     /// Whose files these are.
     pub source: Option<Origin>,
+    /// PostgreSQL has found pages with wrong checksums in these files.
+    pub damaged_pages: bool,
 }
 
 impl Writer {
@@ -269,6 +271,7 @@ impl Written {
             raw_bytes: sum(|part| part.raw_bytes),
             stored_bytes: sum(|part| part.stored_bytes),
             source: about.source,
+            damaged_pages: about.damaged_pages,
             parts: self.parts.clone(),
         }
     }

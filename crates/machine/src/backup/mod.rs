@@ -130,7 +130,9 @@ fn outcome(facts: &Facts<'_>) -> Option<Action> {
     let task = facts.task()?;
     let message = task.message.clone();
     match (task.state, &task.backup) {
-        (BackupState::Completed, Some(backup)) => Some(Action::Enter(OperationPhase::Completed, completed(backup))),
+        (BackupState::Completed, Some(backup)) => {
+            Some(Action::Enter(OperationPhase::Completed, completed(backup, message)))
+        }
         (BackupState::Failed, _) | (BackupState::Completed, None) => Some(Action::Enter(
             OperationPhase::Failed,
             message.unwrap_or_else(|| "the agent has not said why".to_owned()),
@@ -139,10 +141,21 @@ fn outcome(facts: &Facts<'_>) -> Option<Action> {
     }
 }
 
-fn completed(backup: &StoredBackup) -> String {
+/// `message` tells of earlier attempts.
+fn completed(backup: &StoredBackup, message: Option<String>) -> String {
     let of = backup.source.as_ref().map(|source| format!(", a copy of {source}"));
     let from = backup.stop_time.format("%FT%TZ");
-    format!("recoverable to any time from {from}{}", of.unwrap_or_default())
+    let damage = if backup.damaged_pages {
+        ", with damaged pages"
+    } else {
+        ""
+    };
+    let message = message.map(|words| format!(" ({words})"));
+    format!(
+        "recoverable to any time from {from}{}{damage}{}",
+        of.unwrap_or_default(),
+        message.unwrap_or_default()
+    )
 }
 
 fn cluster(facts: &Facts<'_>) -> Option<Action> {

@@ -36,6 +36,7 @@ fn stored_backup() -> StoredBackup {
         data_bytes: 3 << 30,
         stored_bytes: 1 << 30,
         source: Some(standby()),
+        damaged_pages: false,
     }
 }
 
@@ -48,6 +49,7 @@ fn task(uid: &str, state: BackupState) -> BackupTask {
         copied_bytes: Some(1 << 30),
         total_bytes: Some(4 << 30),
         message: (state == BackupState::Failed).then(|| "the store denies access".to_owned()),
+        damaged_pages: false,
         backup: (state == BackupState::Completed).then(stored_backup),
     }
 }
@@ -135,6 +137,15 @@ fn a_backup_goes_through_its_phases() {
     assert_eq!(
         done.operation.message.as_deref(),
         Some("recoverable to any time from 2026-12-31T23:59:30Z, a copy of demo-2 (standby)")
+    );
+    let mut damaged = task("u1", Completed);
+    damaged.message = Some("attempt 2: demo-2: base/5/1".to_owned());
+    damaged.backup.as_mut().unwrap().damaged_pages = true;
+    let done = after(cluster(Some(damaged)), OperationPhase::Running);
+    let told = done.operation.message.unwrap();
+    assert!(
+        told.ends_with("(standby), with damaged pages (attempt 2: demo-2: base/5/1)"),
+        "{told}"
     );
 }
 

@@ -140,7 +140,28 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
             "WAL is archived, and the store refuses to write an object twice",
         ),
     };
-    Some(drill::proven(facts, answer))
+    Some(undamaged(facts, drill::proven(facts, answer)))
+}
+
+/// What the last backup says of the data, where everything else is as it should be.
+fn undamaged(facts: &Facts<'_>, answer: Answer) -> Answer {
+    let last = facts
+        .status
+        .backup
+        .as_ref()
+        .and_then(|backup| backup.last_backup.as_ref());
+    match last.filter(|last| last.damaged_pages && answer.holds == Some(true)) {
+        Some(last) => Answer::new(
+            false,
+            Reason::DamagedPages,
+            format!(
+                "backup {} has data pages with wrong checksums: its DatabaseBackup and the log of the instance name the files; an older \
+                 backup, recovered to now, may have them whole",
+                last.name
+            ),
+        ),
+        None => answer,
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,9 @@ pub struct BackupCopy {
     pub attempt: u32,
     /// This member.
     pub origin: BackupOrigin,
+    /// Pages with wrong checksums are copied as they are.
+    #[serde(default)]
+    pub accepts_damage: bool,
 }
 
 impl BackupCopy {
@@ -92,6 +95,7 @@ fn chosen_by_holder(context: &Context) -> Option<BackupCopy> {
         uid: task.uid.clone(),
         attempt: task.attempt,
         origin,
+        accepts_damage: false,
     })
 }
 
@@ -114,6 +118,7 @@ impl Attempt {
             uid: self.uid.clone(),
             attempt: self.number,
             origin: self.origin(context),
+            accepts_damage: self.accepts_damage,
         }
     }
 
@@ -184,6 +189,17 @@ fn first(context: &Context, memo: &Memo, uid: &str) -> Option<Attempt> {
 /// What comes after an attempt that has not ended well.
 fn follow(context: &Context, memo: &Memo, before: Attempt, why: String) -> Attempt {
     let own = &context.observed.own.pod;
+    let is_damaged = word(context, memo, &before).is_some_and(|task| task.damaged_pages);
+    if before.pod == *own && is_damaged && !before.accepts_damage {
+        // Damaged pages would be in every backup from now on, and one with them is better than none.
+        let number = before.number.saturating_add(1);
+        let because = Some(format!("{}: {why}", before.pod));
+        let next = attempt(context, &before.uid, number, before.pod, because);
+        return Attempt {
+            accepts_damage: true,
+            ..next
+        };
+    }
     // What the primary's process says at its end would meet another attempt as well.
     if before.pod == *own {
         return Attempt {
@@ -218,6 +234,7 @@ fn attempt(context: &Context, uid: &str, number: u32, pod: String, because: Opti
         since: context.now,
         ended: (number > MOST).then(too_many),
         because,
+        accepts_damage: false,
     }
 }
 
@@ -327,6 +344,7 @@ pub(super) fn recorded(context: &Context, memo: &Memo, record: &LeaseRecord) -> 
         copied_bytes: told.and_then(|task| task.copied_bytes),
         total_bytes: told.and_then(|task| task.total_bytes),
         message,
+        damaged_pages: told.is_some_and(|task| task.damaged_pages),
         backup: told.and_then(|task| task.backup.clone()),
     })
 }

@@ -174,6 +174,8 @@ pub struct Attempt {
     pub since: BootTime,
     /// Why the attempt before it has ended, if there was one.
     pub because: Option<String>,
+    /// Pages with wrong checksums are copied as they are.
+    pub accepts_damage: bool,
     /// Why there is no backup, and no other attempt.
     pub ended: Option<String>,
 }

@@ -19,6 +19,7 @@ fn backup(timeline: u32, start: u64, minute: u32) -> Backup {
         start: Lsn(start),
         stop: Lsn(start + 0x20),
         stop_time: time(minute),
+        damaged_pages: false,
     }
 }
 

@@ -21,6 +21,7 @@ fn backup(timeline: u32, at: i64) -> Backup {
         start: Lsn(start),
         stop: Lsn(start + 0x20),
         stop_time: day(at),
+        damaged_pages: false,
     }
 }
 
@@ -95,6 +96,13 @@ fn the_newest_are_kept_by_number_and_by_age() {
         assert_eq!(names(&removal).len(), removed, "{of:?}: {removal:?}");
         assert_eq!(removal.first_segment, first, "{of:?}: {removal:?}");
     }
+    let damaged = |at| Backup {
+        damaged_pages: at >= 6,
+        ..backup(1, at)
+    };
+    let damaged: Vec<Backup> = (0..10).map(damaged).collect();
+    let removed = removal(&damaged, &alone(), &policy(Some(1), None), SIZE, day(9));
+    assert_eq!(removed.anchor.as_deref(), Some("b5"), "the last whole one is kept");
     // The oldest come first, in whatever order they are listed.
     let reversed: Vec<Backup> = backups.iter().rev().cloned().collect();
     let removal = removal(&reversed, &alone(), &policy(Some(8), None), SIZE, day(9));
@@ -168,6 +176,7 @@ fn history() -> impl Strategy<Value = (Vec<Backup>, Stored)> {
                     start: Lsn(start),
                     stop: Lsn(end),
                     stop_time: day(at),
+                    damaged_pages: false,
                 });
             }
             let numbers = begin / SIZE.0..=end / SIZE.0;

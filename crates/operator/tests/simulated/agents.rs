@@ -390,6 +390,7 @@ impl View {
             data_bytes: 4,
             stored_bytes: 2,
             source: source.clone(),
+            damaged_pages: false,
         });
         record.backup = Some(BackupTask {
             uid,
@@ -399,6 +400,7 @@ impl View {
             copied_bytes: Some(1),
             total_bytes: Some(4),
             message: (state == BackupState::Failed).then(|| "the store is away".to_owned()),
+            damaged_pages: false,
             backup,
         });
         begins

@@ -170,6 +170,7 @@ fn the_last_backup_stays_in_the_status_while_another_is_taken() {
         data_bytes: 2,
         stored_bytes: 1,
         source: None,
+        damaged_pages: name == "b",
     };
     let task = |state, backup| BackupTask {
         uid: "u1".to_owned(),
@@ -179,6 +180,7 @@ fn the_last_backup_stays_in_the_status_while_another_is_taken() {
         copied_bytes: Some(1),
         total_bytes: Some(2),
         message: None,
+        damaged_pages: false,
         backup,
     };
     let mut scene = archiving();
@@ -192,4 +194,12 @@ fn the_last_backup_stays_in_the_status_while_another_is_taken() {
     let backup = scene.status(&scene.decide()).backup.unwrap();
     assert_eq!(backup.last_backup, Some(stored("a")));
     assert_eq!(backup.task, Some(task(BackupState::Copying, None)));
+    assert_eq!(is(&scene), words("True", "Archiving"));
+    for (name, told) in [("b", words("False", "DamagedPages")), ("c", words("True", "Archiving"))] {
+        tell(&mut scene, 64, |record| {
+            record.backup = Some(task(BackupState::Completed, Some(stored(name))))
+        });
+        scene.store();
+        assert_eq!(is(&scene), told, "{name}");
+    }
 }

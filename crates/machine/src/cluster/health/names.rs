@@ -101,6 +101,8 @@ pub enum Reason {
     ArchiveHasGap,
     /// The backups in the store cannot be listed, or not removed.
     CatalogueFails,
+    /// The last backup has pages with wrong checksums, and no member has better ones.
+    DamagedPages,
     /// The last drill failed: it is not proven that the backups can be used.
     DrillFails,
     /// No drill has succeeded for longer than `spec.backup.drill.maxAgeDays` says.
@@ -186,6 +188,7 @@ impl Reason {
             Reason::ArchiveFails => "ArchiveFails",
             Reason::ArchiveHasGap => "ArchiveHasGap",
             Reason::CatalogueFails => "CatalogueFails",
+            Reason::DamagedPages => "DamagedPages",
             Reason::DrillFails => "DrillFails",
             Reason::ProofTooOld => "ProofTooOld",
             Reason::ArchiveUnknown => "ArchiveUnknown",

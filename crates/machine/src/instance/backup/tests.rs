@@ -85,6 +85,7 @@ fn task(attempt: u32, of: u32, state: BackupState) -> BackupTask {
         copied_bytes: Some(1),
         total_bytes: Some(2),
         message: (state == BackupState::Failed).then(|| "it was promoted".to_owned()),
+        damaged_pages: false,
         backup: (state == BackupState::Completed).then(|| StoredBackup {
             name: "a".to_owned(),
             timeline: 1,
@@ -95,6 +96,7 @@ fn task(attempt: u32, of: u32, state: BackupState) -> BackupTask {
             data_bytes: 2,
             stored_bytes: 1,
             source: None,
+            damaged_pages: false,
         }),
     }
 }
@@ -250,6 +252,37 @@ fn a_source_that_fails_is_followed_by_the_other_standby_and_then_by_the_primary(
         })
     );
     assert_eq!(remembered(&observed, memo.clone(), NOW), memo);
+}
+
+#[test]
+fn damaged_pages_are_copied_only_if_no_source_has_better_ones() {
+    let mut observed = asked();
+    let mut memo = remembered(&observed, settled(), NOW);
+    let damaged = |number, of| {
+        Some(BackupTask {
+            damaged_pages: true,
+            ..task(number, of, BackupState::Failed)
+        })
+    };
+    for (number, of) in [(1, 2), (2, 1), (3, 0)] {
+        assert!(!memo.backup.as_ref().unwrap().accepts_damage, "attempt {number}");
+        match of {
+            0 => observed.backup = damaged(number, of),
+            _ => observed.peers.get_mut(&pod(of)).unwrap().backup = damaged(number, of),
+        }
+        memo = remembered(&observed, memo, NOW);
+    }
+    assert_eq!(chosen(&memo), Some((4, "orders-0")));
+    let copy = copy_to_make(&observed, &memo, NOW).unwrap();
+    assert!(copy.accepts_damage && copy.attempt == 4);
+    let told = written(&observed, &memo, NOW).unwrap();
+    assert_eq!(
+        (told.state, told.message.as_deref()),
+        (BackupState::Copying, Some("attempt 4: orders-0: it was promoted"))
+    );
+    observed.backup = damaged(4, 0);
+    memo = remembered(&observed, memo, NOW);
+    assert!(memo.backup.unwrap().ended.is_some());
 }
 
 #[test]
