@@ -45,7 +45,7 @@ pub fn crd() -> CustomResourceDefinition {
         set(field_of(schema, field), keyword, bound.into());
     }
     for rule in RULES.iter() {
-        add_rule(field_of(schema, rule.at), rule);
+        add_rule(field_of(schema, &rule.at), rule);
     }
     serde_json::from_value(definition).expect("still a definition")
 }
@@ -85,7 +85,7 @@ pub(crate) fn set(schema: &mut Value, keyword: &str, value: Value) {
 fn add_rule(schema: &mut Value, rule: &Rule) {
     let object = schema.as_object_mut().expect("a schema is an object");
     let mut validation = json!({ "rule": rule.cel, "message": rule.message });
-    if let Some(field) = rule.about.and_then(|field| field.strip_prefix(rule.at)) {
+    if let Some(field) = rule.about.and_then(|field| field.strip_prefix(&*rule.at)) {
         validation["fieldPath"] = format!(".{}", field.trim_start_matches('.')).into();
     }
     let rules = object.entry("x-kubernetes-validations").or_insert_with(|| json!([]));

@@ -42,7 +42,7 @@ impl std::fmt::Display for Violation {
 /// One rule.
 pub(crate) struct Rule {
     /// The field whose schema carries the rule, such as `spec.storage.data.size`; empty for the whole resource.
-    pub at: &'static str,
+    pub at: String,
     /// The field that the rule is about, if that is another one.
     pub about: Option<&'static str>,
     /// The rule in CEL, where `self` is that field.
@@ -66,13 +66,13 @@ type MayBecome = Box<dyn Fn(&ClusteredDatabase, &ClusteredDatabase) -> bool + Se
 
 impl Rule {
     fn holds(
-        at: &'static str,
+        at: impl Into<String>,
         cel: impl Into<String>,
         message: impl Into<String>,
         check: impl Fn(&ClusteredDatabase) -> bool + Send + Sync + 'static,
     ) -> Self {
         Self {
-            at,
+            at: at.into(),
             about: None,
             cel: cel.into(),
             message: message.into(),
@@ -81,13 +81,13 @@ impl Rule {
     }
 
     fn may_become(
-        at: &'static str,
+        at: impl Into<String>,
         cel: impl Into<String>,
         message: impl Into<String>,
         check: impl Fn(&ClusteredDatabase, &ClusteredDatabase) -> bool + Send + Sync + 'static,
     ) -> Self {
         Self {
-            at,
+            at: at.into(),
             about: None,
             cel: cel.into(),
             message: message.into(),
@@ -103,7 +103,7 @@ impl Rule {
     }
 
     fn violation(&self) -> Violation {
-        let path = match (self.about, self.at) {
+        let path = match (self.about, &*self.at) {
             (Some(field), _) => field,
             (None, "") => root::PATH,
             (None, at) => at,
@@ -137,7 +137,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 109] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 123] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -216,6 +216,13 @@ pub(crate) const LIMITS: [(&str, &str, u64); 109] = [
     ("spec.backup.store.s3.credentialsSecretRef.name", "maxLength", 512),
     ("spec.backup.store.s3.caSecretRef.name", "maxLength", 512),
     ("spec.backup.store.s3.caSecretRef.key", "maxLength", 512),
+    ("spec.backup.store.azure.account", "maxLength", 64),
+    ("spec.backup.store.azure.container", "maxLength", 128),
+    ("spec.backup.store.azure.path", "maxLength", 1_024),
+    ("spec.backup.store.azure.endpoint", "maxLength", 512),
+    ("spec.backup.store.azure.credentialsSecretRef.name", "maxLength", 512),
+    ("spec.backup.store.azure.caSecretRef.name", "maxLength", 512),
+    ("spec.backup.store.azure.caSecretRef.key", "maxLength", 512),
     ("spec.bootstrap.recovery.from.store.s3.s3Path", "maxLength", 1_024),
     ("spec.bootstrap.recovery.from.store.s3.bucket", "maxLength", 128),
     ("spec.bootstrap.recovery.from.store.s3.path", "maxLength", 1_024),
@@ -233,6 +240,25 @@ pub(crate) const LIMITS: [(&str, &str, u64); 109] = [
     ),
     (
         "spec.bootstrap.recovery.from.store.s3.caSecretRef.key",
+        "maxLength",
+        512,
+    ),
+    ("spec.bootstrap.recovery.from.store.azure.account", "maxLength", 64),
+    ("spec.bootstrap.recovery.from.store.azure.container", "maxLength", 128),
+    ("spec.bootstrap.recovery.from.store.azure.path", "maxLength", 1_024),
+    ("spec.bootstrap.recovery.from.store.azure.endpoint", "maxLength", 512),
+    (
+        "spec.bootstrap.recovery.from.store.azure.credentialsSecretRef.name",
+        "maxLength",
+        512,
+    ),
+    (
+        "spec.bootstrap.recovery.from.store.azure.caSecretRef.name",
+        "maxLength",
+        512,
+    ),
+    (
+        "spec.bootstrap.recovery.from.store.azure.caSecretRef.key",
         "maxLength",
         512,
     ),

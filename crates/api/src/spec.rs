@@ -623,7 +623,30 @@ pub struct StoreSpec {
     /// A store with the interface of Amazon S3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub s3: Option<S3Store>,
+    /// Azure Blob Storage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub azure: Option<AzureStore>,
 }
+
+impl StoreSpec {
+    /// The Secret with the credentials, and those of its keys that mean something to this store.
+    pub fn credentials(&self) -> Option<(&SecretRef, &'static [&'static str])> {
+        let s3 = self.s3.as_ref().map(|s3| (&s3.credentials_secret_ref, &S3_KEYS[..]));
+        let azure = self.azure.as_ref();
+        let azure = azure.map(|azure| (&azure.credentials_secret_ref, &AZURE_KEYS[..]));
+        let (secret, keys) = s3.or(azure)?;
+        Some((secret.as_ref()?, keys))
+    }
+
+    /// The authority of the store's certificate, if the user names one.
+    pub fn authority(&self) -> Option<&AuthoritySecretRef> {
+        let s3 = self.s3.as_ref().and_then(|s3| s3.ca_secret_ref.as_ref());
+        s3.or_else(|| self.azure.as_ref()?.ca_secret_ref.as_ref())
+    }
+}
+
+const S3_KEYS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+const AZURE_KEYS: [&str; 3] = ["AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"];
 
 /// A place in a store with the interface of Amazon S3. Under it, each database has a folder `<namespace>/<name>-<UID's first eight
 /// digits>`.
@@ -677,6 +700,30 @@ impl S3Store {
         };
         self.addressing.unwrap_or(usual)
     }
+}
+
+/// A place in Azure Blob Storage. Under it, each database has a folder `<namespace>/<name>-<UID's first eight digits>`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AzureStore {
+    /// The storage account; if absent, the Secret says it (`AZURE_STORAGE_ACCOUNT`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// Name of the container. The operator does not make it.
+    pub container: String,
+    /// Folder in the container; its top if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Address of the account, such as `https://shop.blob.core.windows.net`; Microsoft's if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The Secret with `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN`, in the same namespace. If absent, the pods' own identity is used
+    /// (`serviceAccount.metadata`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_secret_ref: Option<SecretRef>,
+    /// The authority of the store's certificate (PEM), in the same namespace; the public ones if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_secret_ref: Option<AuthoritySecretRef>,
 }
 
 /// How a bucket is named in requests to a store.

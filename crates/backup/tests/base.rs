@@ -20,6 +20,7 @@ use chrono::{TimeZone, Utc};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use test_store::{Effect, Fault};
 
+use support::azurite::Azurite;
 use support::{Directory, LIMIT, Server};
 
 const LABEL: &str =
@@ -274,6 +275,14 @@ async fn a_tree_is_written_to_a_volume_and_unpacked() {
         directory: directory.path().to_owned(),
     });
     let store = Store::open(&place, &Access::default()).expect("a store");
+    keeps_a_tree(&store.with_fence(Fence::Enforced)).await;
+}
+
+#[tokio::test]
+async fn a_tree_is_written_to_azure_and_unpacked() {
+    let azurite = tokio::task::spawn_blocking(Azurite::start).await.expect("Azurite");
+    azurite.make_container(support::BUCKET);
+    let store = Store::open(&azurite.place(support::BUCKET), &Azurite::access()).expect("a store");
     keeps_a_tree(&store.with_fence(Fence::Enforced)).await;
 }
 

@@ -14,7 +14,7 @@ const SMALL: Duration = Duration::from_secs(60);
 const BUDGETS: [(&str, u64); 36] = [
     ("agent src/lib.rs", 30),
     ("agent tests/archive.rs", 120),
-    ("agent tests/base.rs", 120),
+    ("agent tests/base.rs", 150),
     ("agent tests/conformance.rs", 240),
     ("agent tests/deadman.rs", 30),
     ("agent tests/election.rs", 360),

@@ -1,15 +1,24 @@
 //! The store of a spec, as crate `backup` names it.
 
 use api::spec::{S3Addressing, StoreSpec};
-use backup::{Addressing, Place, S3};
+use backup::{Addressing, Azure, Place, S3};
 
 /// The store of the spec; `None` if the spec names none.
 pub(crate) fn place(store: &StoreSpec) -> Option<Place> {
+    let folder = |path: &str| path.trim_end_matches('/').to_owned();
+    if let Some(azure) = &store.azure {
+        return Some(Place::Azure(Azure {
+            account: azure.account.clone(),
+            container: azure.container.clone(),
+            path: folder(azure.path.as_deref().unwrap_or_default()),
+            endpoint: azure.endpoint.clone(),
+        }));
+    }
     let s3 = store.s3.as_ref()?;
     let (bucket, path) = s3.location();
     Some(Place::S3(S3 {
         bucket: bucket.to_owned(),
-        path: path.trim_end_matches('/').to_owned(),
+        path: folder(path),
         region: s3.region.clone(),
         endpoint: s3.endpoint.clone(),
         addressing: Some(match s3.addressing() {
@@ -34,5 +43,10 @@ mod tests {
         let Some(Place::S3(top)) = top else { panic!("S3") };
         assert_eq!((top.path.as_str(), top.addressing), ("", Some(Addressing::Path)));
         assert_eq!(store(serde_json::json!({})), None);
+        let azure = store(serde_json::json!({"azure": {"container": "wal", "account": "shop", "path": "a/"}}));
+        let Some(Place::Azure(azure)) = azure else {
+            panic!("Azure")
+        };
+        assert_eq!((azure.container.as_str(), azure.path.as_str()), ("wal", "a"));
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{Rule, text};
 use crate::ClusteredDatabase;
-use crate::spec::{BackupDrill, BackupRetention, BackupSchedule, BackupSpec, IdentitySecretRef, S3Store, StoreSpec};
+use crate::spec::{
+    AzureStore, BackupDrill, BackupRetention, BackupSchedule, BackupSpec, IdentitySecretRef, S3Store, StoreSpec,
+};
 
 /// A bucket's name, by S3's own rules but for names that look like addresses.
 const BUCKET: &str = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]";
@@ -12,101 +14,162 @@ const MAX_PATH: usize = 512;
 const REGION: &str = "^[a-z0-9-]{1,63}$";
 const ENDPOINT: &str = "^https?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$";
 const MAX_ENDPOINT: usize = 300;
+const ACCOUNT: &str = "^[a-z0-9]{3,24}$";
+const CONTAINER: &str = "^[a-z0-9](-?[a-z0-9]){2,62}$";
+/// An emulator of Azure has the account in the path.
+const AZURE_ENDPOINT: &str = "^https?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?(/[a-z0-9]+)?$";
 
-/// Obeyed by a resource without such a store, and by a store that obeys it.
-fn of_s3(
+/// Obeyed by a resource without such a store, and by a store of this kind that obeys it.
+fn of_kind<T: 'static>(
     store: fn(&ClusteredDatabase) -> Option<&StoreSpec>,
-    check: impl Fn(&S3Store) -> bool + Send + Sync + 'static,
+    kind: fn(&StoreSpec) -> Option<&T>,
+    check: impl Fn(&T) -> bool + Send + Sync + 'static,
 ) -> impl Fn(&ClusteredDatabase) -> bool + Send + Sync {
-    move |resource| store(resource).and_then(|store| store.s3.as_ref()).is_none_or(&check)
+    move |resource| store(resource).and_then(kind).is_none_or(&check)
 }
 
-/// The rules about a store at this place of the spec, which `$store` finds.
-macro_rules! of_store {
-    ($at:literal, $store:expr) => {
-        vec![
-            Rule::holds(
-                concat!("spec.", $at, ""),
-                "has(self.s3)",
-                concat!($at, " must name a store: set ", $at, ".s3"),
-                |resource| $store(resource).is_none_or(|store| store.s3.is_some()),
+fn is_one(store: &StoreSpec) -> bool {
+    store.s3.is_some() != store.azure.is_some()
+}
+
+const S3: fn(&StoreSpec) -> Option<&S3Store> = |store| store.s3.as_ref();
+const AZURE: fn(&StoreSpec) -> Option<&AzureStore> = |store| store.azure.as_ref();
+
+/// The rules about a store at this place of the spec, which `store` finds.
+fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec>) -> Vec<Rule> {
+    let place = |field: &str| format!("spec.{at}{field}");
+    let say = |words: &str| format!("{at}{words}");
+    let mut rules = vec![
+        Rule::holds(
+            place(""),
+            "has(self.s3) != has(self.azure)",
+            say(" must name one store: set s3 or azure in it"),
+            move |resource| store(resource).is_none_or(is_one),
+        ),
+        Rule::holds(
+            place(".s3"),
+            "has(self.s3Path) ? !has(self.bucket) && !has(self.path) : has(self.bucket)",
+            say(".s3 needs either s3Path, or bucket and, if wanted, path: set one of them"),
+            of_kind(store, S3, |s3| match s3.s3_path {
+                Some(_) => s3.bucket.is_none() && s3.path.is_none(),
+                None => s3.bucket.is_some(),
+            }),
+        ),
+        Rule::holds(
+            place(".s3.s3Path"),
+            format!("size(self) <= {MAX_PATH} && self.matches('^s3://{BUCKET}(/({PATH})?)?$')"),
+            say(
+                ".s3.s3Path must be s3://bucket or s3://bucket/path, where the bucket has 3 to 63 lower-case letters, digits, dots and hyphens, and the path letters, digits, '.', '_', '-' and '/': correct it",
             ),
-            Rule::holds(
-                concat!("spec.", $at, ".s3"),
-                "has(self.s3Path) ? !has(self.bucket) && !has(self.path) : has(self.bucket)",
-                concat!($at, ".s3 needs either s3Path, or bucket and, if wanted, path: set one of them"),
-                of_s3($store, |s3| match s3.s3_path {
-                    Some(_) => s3.bucket.is_none() && s3.path.is_none(),
-                    None => s3.bucket.is_some(),
-                }),
-            ),
-            Rule::holds(
-                concat!("spec.", $at, ".s3.s3Path"),
-                format!("size(self) <= {MAX_PATH} && self.matches('^s3://{BUCKET}(/({PATH})?)?$')"),
-                concat!($at, ".s3.s3Path must be s3://bucket or s3://bucket/path, where the bucket has 3 to 63 lower-case letters, digits, dots and hyphens, and the path letters, digits, '.', '_', '-' and '/': correct it"),
-                of_s3($store, |s3| {
-                    s3.s3_path.as_deref().is_none_or(|whole| {
-                        let location = whole.strip_prefix("s3://").filter(|_| text::size(whole) <= MAX_PATH);
-                        location.is_some_and(|location| match location.split_once('/') {
-                            Some((bucket, path)) => is_bucket(bucket) && (path.is_empty() || is_path(path)),
-                            None => is_bucket(location),
-                        })
+            of_kind(store, S3, |s3| {
+                s3.s3_path.as_deref().is_none_or(|whole| {
+                    let location = whole.strip_prefix("s3://").filter(|_| text::size(whole) <= MAX_PATH);
+                    location.is_some_and(|location| match location.split_once('/') {
+                        Some((bucket, path)) => is_bucket(bucket) && (path.is_empty() || is_path(path)),
+                        None => is_bucket(location),
                     })
-                }),
-            ),
+                })
+            }),
+        ),
+        Rule::holds(
+            place(".s3.bucket"),
+            format!("size(self) <= 63 && self.matches('^{BUCKET}$')"),
+            say(".s3.bucket must have 3 to 63 lower-case letters, digits, dots and hyphens: correct it"),
+            of_kind(store, S3, |s3| s3.bucket.as_deref().is_none_or(is_bucket)),
+        ),
+        Rule::holds(
+            place(".s3.region"),
+            format!("size(self) <= 63 && self.matches('{REGION}')"),
+            say(".s3.region must be a region such as eu-central-1: correct it"),
+            of_kind(store, S3, |s3| s3.region.as_deref().is_none_or(is_region)),
+        ),
+        Rule::holds(
+            place(".s3.endpoint"),
+            format!("size(self) <= {MAX_ENDPOINT} && self.matches('{ENDPOINT}')"),
+            say(".s3.endpoint must be an address such as https://minio.storage.svc:9000, without a path: correct it"),
+            of_kind(store, S3, |s3| s3.endpoint.as_deref().is_none_or(is_endpoint)),
+        ),
+        Rule::holds(
+            place(".azure.account"),
+            format!("self.matches('{ACCOUNT}')"),
+            say(".azure.account must have 3 to 24 lower-case letters and digits: correct it"),
+            of_kind(store, AZURE, |azure| azure.account.as_deref().is_none_or(is_account)),
+        ),
+        Rule::holds(
+            place(".azure.container"),
+            format!("self.matches('{CONTAINER}')"),
+            say(".azure.container must have 3 to 63 lower-case letters, digits and single hyphens: correct it"),
+            of_kind(store, AZURE, |azure| is_container(&azure.container)),
+        ),
+        Rule::holds(
+            place(".azure.endpoint"),
+            format!("size(self) <= {MAX_ENDPOINT} && self.matches('{AZURE_ENDPOINT}')"),
+            say(".azure.endpoint must be an address such as https://shop.blob.core.windows.net: correct it"),
+            of_kind(store, AZURE, |azure| {
+                azure.endpoint.as_deref().is_none_or(is_azure_endpoint)
+            }),
+        ),
+    ];
+    let path = |kind: &str, path: fn(&StoreSpec) -> Option<&String>| {
+        Rule::holds(
+            place(&format!(".{kind}.path")),
+            format!("size(self) <= {MAX_PATH} && self.matches('^{PATH}$')"),
+            say(&format!(
+                ".{kind}.path must consist of letters, digits, '.', '_', '-' and '/', and not begin with '/': correct it"
+            )),
+            of_kind(store, path, |path| is_path(path)),
+        )
+    };
+    rules.extend([
+        path("s3", |store| store.s3.as_ref()?.path.as_ref()),
+        path("azure", |store| store.azure.as_ref()?.path.as_ref()),
+    ]);
+    for kind in ["s3", "azure"] {
+        rules.push(Rule::holds(
+            place(&format!(".{kind}.credentialsSecretRef.name")),
+            text::dns_subdomain(),
+            say(&format!(
+                ".{kind}.credentialsSecretRef.name must be the name of a Secret: correct it"
+            )),
+            of_kind(store, named(kind), |store| {
+                let secret = store.credentials();
+                secret.is_none_or(|(secret, _)| text::is_dns_subdomain(&secret.name))
+            }),
+        ));
+    }
+    for kind in ["s3", "azure"] {
+        rules.extend([
             Rule::holds(
-                concat!("spec.", $at, ".s3.bucket"),
-                format!("size(self) <= 63 && self.matches('^{BUCKET}$')"),
-                concat!($at, ".s3.bucket must have 3 to 63 lower-case letters, digits, dots and hyphens: correct it"),
-                of_s3($store, |s3| s3.bucket.as_deref().is_none_or(is_bucket)),
-            ),
-            Rule::holds(
-                concat!("spec.", $at, ".s3.path"),
-                format!("size(self) <= {MAX_PATH} && self.matches('^{PATH}$')"),
-                concat!($at, ".s3.path must consist of letters, digits, '.', '_', '-' and '/', and not begin with '/': correct it"),
-                of_s3($store, |s3| s3.path.as_deref().is_none_or(is_path)),
-            ),
-            Rule::holds(
-                concat!("spec.", $at, ".s3.region"),
-                format!("size(self) <= 63 && self.matches('{REGION}')"),
-                concat!($at, ".s3.region must be a region such as eu-central-1: correct it"),
-                of_s3($store, |s3| s3.region.as_deref().is_none_or(is_region)),
-            ),
-            Rule::holds(
-                concat!("spec.", $at, ".s3.endpoint"),
-                format!("size(self) <= {MAX_ENDPOINT} && self.matches('{ENDPOINT}')"),
-                concat!($at, ".s3.endpoint must be an address such as https://minio.storage.svc:9000, without a path: correct it"),
-                of_s3($store, |s3| s3.endpoint.as_deref().is_none_or(is_endpoint)),
-            ),
-            Rule::holds(
-                concat!("spec.", $at, ".s3.credentialsSecretRef.name"),
+                place(&format!(".{kind}.caSecretRef.name")),
                 text::dns_subdomain(),
-                concat!($at, ".s3.credentialsSecretRef.name must be the name of a Secret: correct it"),
-                of_s3($store, |s3| {
-                    let secret = s3.credentials_secret_ref.as_ref();
+                say(&format!(".{kind}.caSecretRef.name must be the name of a Secret: correct it")),
+                of_kind(store, named(kind), |store| {
+                    let secret = store.authority();
                     secret.is_none_or(|secret| text::is_dns_subdomain(&secret.name))
                 }),
             ),
             Rule::holds(
-                concat!("spec.", $at, ".s3.caSecretRef.name"),
-                text::dns_subdomain(),
-                concat!($at, ".s3.caSecretRef.name must be the name of a Secret: correct it"),
-                of_s3($store, |s3| {
-                    let secret = s3.ca_secret_ref.as_ref();
-                    secret.is_none_or(|secret| text::is_dns_subdomain(&secret.name))
-                }),
-            ),
-            Rule::holds(
-                concat!("spec.", $at, ".s3.caSecretRef.key"),
+                place(&format!(".{kind}.caSecretRef.key")),
                 format!("self.matches('{}')", text::SECRET_KEY),
-                concat!($at, ".s3.caSecretRef.key must be a key of a Secret: 1 to 253 letters, digits, dashes, underscores and dots"),
-                of_s3($store, |s3| {
-                    let secret = s3.ca_secret_ref.as_ref();
+                say(&format!(
+                    ".{kind}.caSecretRef.key must be a key of a Secret: 1 to 253 letters, digits, dashes, underscores and dots"
+                )),
+                of_kind(store, named(kind), |store| {
+                    let secret = store.authority();
                     secret.is_none_or(|secret| text::is_secret_key(&secret.key))
                 }),
             ),
-        ]
-    };
+        ]);
+    }
+    rules
+}
+
+/// The store, if it is of this kind.
+fn named(kind: &str) -> fn(&StoreSpec) -> Option<&StoreSpec> {
+    match kind {
+        "s3" => |store| store.s3.as_ref().map(|_| store),
+        _ => |store| store.azure.as_ref().map(|_| store),
+    }
 }
 
 /// The rules about a Secret with private keys at this place of the spec, which `$secret` finds.
@@ -142,8 +205,8 @@ fn of_recovery(resource: &ClusteredDatabase) -> Option<&StoreSpec> {
 }
 
 pub(super) fn rules() -> Vec<Rule> {
-    let mut rules = of_store!("backup.store", of_backup);
-    rules.extend(of_store!("bootstrap.recovery.from.store", of_recovery));
+    let mut rules = of_store("backup.store", of_backup);
+    rules.extend(of_store("bootstrap.recovery.from.store", of_recovery));
     rules.extend(schedules());
     rules.extend(retention());
     rules.extend(drill());
@@ -335,6 +398,30 @@ fn is_bucket(text: &str) -> bool {
 fn is_path(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/');
     !text.is_empty() && text.len() <= MAX_PATH && text.bytes().all(inner) && !text.starts_with('/')
+}
+
+fn is_account(text: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    (3..=24).contains(&text.len()) && text.bytes().all(letter)
+}
+
+/// As the expression counts: a letter, and 2 to 62 more, each of which may have a hyphen before it.
+fn is_container(text: &str) -> bool {
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let words = || text.split('-');
+    let letters = text.len() - text.matches('-').count();
+    (3..=63).contains(&letters) && words().all(|word| !word.is_empty() && word.bytes().all(letter))
+}
+
+fn is_azure_endpoint(text: &str) -> bool {
+    let begin = text.find("://").map_or(0, |at| at + 3);
+    let (address, account) = match text[begin..].split_once('/') {
+        Some((address, account)) => (&text[..begin + address.len()], Some(account)),
+        None => (text, None),
+    };
+    let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_account = |account: &str| !account.is_empty() && account.bytes().all(letter);
+    is_endpoint(address) && account.is_none_or(is_account) && text.len() <= MAX_ENDPOINT
 }
 
 fn is_region(text: &str) -> bool {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -10,7 +11,16 @@ use backup::{Access, Place, S3, Store};
 use bytes::Bytes;
 use test_store::{KEY, Options, SECRET, TestStore};
 
+pub mod azurite;
 pub mod moto;
+
+/// Runs a program that installs something.
+pub fn run(command: &mut Command, needed: &str) {
+    let output = command.output();
+    let output = output.unwrap_or_else(|error| panic!("this test needs {needed}: {error}"));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "this test needs {needed}: {text}");
+}
 
 /// Far more than any call needs that succeeds.
 pub const LIMIT: Duration = Duration::from_secs(10);

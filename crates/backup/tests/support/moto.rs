@@ -6,6 +6,8 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use super::run;
+
 /// The version that is tested.
 const VERSION: &str = "5.2.5";
 
@@ -93,11 +95,4 @@ fn install() -> PathBuf {
         fs::write(ready, "").expect("written");
     }
     python
-}
-
-fn run(command: &mut Command, needed: &str) {
-    let output = command.output();
-    let output = output.unwrap_or_else(|error| panic!("this test needs {needed}: {error}"));
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "this test needs {needed}: {text}");
 }

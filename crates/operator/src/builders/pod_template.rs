@@ -45,8 +45,6 @@ const TLS_VOLUME: &str = "tls";
 const APP_VOLUME: &str = "app";
 const STORE_VOLUME: &str = "store";
 const RECOVERY_STORE_VOLUME: &str = "recovery-store";
-/// The keys of a Secret with S3 credentials that pods see; others in it stay away from them.
-const S3_CREDENTIALS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
 /// The file of the store's authority in [`STORE_PATH`].
 const AUTHORITY_KEY: &str = "ca.crt";
 /// Read by the group (fsGroup) and by nobody else; PostgreSQL refuses keys that others may read.
@@ -338,7 +336,6 @@ fn store_volumes(subject: &Subject<'_>) -> impl Iterator<Item = (Volume, &'stati
 /// The credentials, the authority and the private keys of a store, if the spec names any. A Secret that is missing keeps no pod from starting: the database
 /// matters more than its archive, and the archive's fault is told.
 fn store_volume(name: &str, store: &StoreSpec, identity: Option<&IdentitySecretRef>) -> Option<Volume> {
-    let s3 = store.s3.as_ref()?;
     let key = |key: &str, path: &str| KeyToPath {
         key: key.to_owned(),
         path: path.to_owned(),
@@ -352,9 +349,9 @@ fn store_volume(name: &str, store: &StoreSpec, identity: Option<&IdentitySecretR
         }),
         ..VolumeProjection::default()
     };
-    let credentials = s3.credentials_secret_ref.as_ref();
-    let credentials = credentials.map(|of| source(&of.name, S3_CREDENTIALS.map(|name| key(name, name)).into()));
-    let authority = s3.ca_secret_ref.as_ref();
+    let credentials = store.credentials();
+    let credentials = credentials.map(|(of, keys)| source(&of.name, keys.iter().map(|name| key(name, name)).collect()));
+    let authority = store.authority();
     let authority = authority.map(|of| source(&of.name, vec![key(&of.key, AUTHORITY_KEY)]));
     let identity = identity.map(|of| source(&of.name, vec![key(&of.key, IDENTITY_KEY)]));
     let sources: Vec<VolumeProjection> = [credentials, authority, identity].into_iter().flatten().collect();

@@ -144,7 +144,8 @@ fn pods_see_the_stores_credentials_and_nothing_else_of_the_secret() {
     });
     let seen: Vec<_> = seen.collect();
     let same = |name: &str| (name.to_owned(), name.to_owned());
-    assert_eq!(seen[0], ("store".to_owned(), S3_CREDENTIALS.map(same).to_vec()));
+    let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+    assert_eq!(seen[0], ("store".to_owned(), keys.map(same).to_vec()));
     assert_eq!(
         seen[1],
         ("authority".to_owned(), vec![("ca.pem".to_owned(), "ca.crt".to_owned())])
@@ -165,6 +166,14 @@ fn pods_see_the_stores_credentials_and_nothing_else_of_the_secret() {
     assert_eq!((identity.name.as_str(), identity.optional), ("key", Some(true)));
     let items = identity.items.unwrap();
     assert_eq!((items[0].key.as_str(), items[0].path.as_str()), ("own", "identity"));
+    let azure = json!({"container": "wal", "credentialsSecretRef": {"name": "a"}, "caSecretRef": {"name": "b"}});
+    let of = json!({"storage": {"data": {"size": "1Gi"}}, "backup": {"store": {"azure": azure}}});
+    let template = pod_template(&Subject::new(&database(of), &config).unwrap());
+    let volumes = template.spec.unwrap().volumes.unwrap();
+    let volume = volumes.into_iter().find(|volume| volume.name == STORE_VOLUME).unwrap();
+    let sources = volume.projected.unwrap().sources.unwrap();
+    let names: Vec<_> = sources.into_iter().map(|source| source.secret.unwrap().name).collect();
+    assert_eq!(names, ["a", "b"]);
     let mounted = mounts.iter().filter(|mount| mount.name.ends_with("store"));
     let mounted: Vec<_> = mounted.map(|mount| mount.mount_path.as_str()).collect();
     assert_eq!(mounted, [RECOVERY_STORE_PATH], "of the source alone");

@@ -88,6 +88,10 @@ fn later() -> Vec<Value> {
         }, "onDelete": {"finalBackup": "Required"}, "drill": {"schedule": "0 5 * * 0", "timeZone": "Europe/Berlin", "suspend": true, "limitMinutes": 60, "maxAgeDays": 8}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "path": "us", "region": "us-east-1"}}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "endpoint": "https://store:9000", "addressing": "Path", "caSecretRef": {"name": "store", "key": "ca.pem"}}}}}),
+        json!({"backup": {"store": {"s3": null, "azure": {
+            "account": "shop", "container": "wal", "path": "eu", "endpoint": "https://shop.blob.core.windows.net",
+            "credentialsSecretRef": {"name": "store"}, "caSecretRef": {"name": "store", "key": "ca.pem"},
+        }}}}),
         json!({"backup": null}),
         json!({"networkPolicy": {"mode": "Managed"}}),
         json!({"networkPolicy": {"mode": "Managed", "clients": peers}}),

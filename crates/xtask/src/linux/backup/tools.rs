@@ -245,7 +245,11 @@ fn base_order(rig: &Rig, number: u32) -> Value {
     json!({
         "target": target(rig, SERVER),
         "access": rig.path("access"),
-        "backupUid": format!("{number:08x}-0000-0000-0000-000000000000"),
+        "copy": {
+            "uid": format!("{number:08x}-0000-0000-0000-000000000000"),
+            "attempt": 1,
+            "origin": {"member": "bench-0", "role": "Primary"},
+        },
         "socketDirectory": rig.scratch(),
         "port": 5432,
         "programs": rig.programs,
