@@ -222,9 +222,10 @@ fn install_packages() -> Result<()> {
         (packages::has_program("ip"), "iproute2"),
         (packages::has_program("zstd"), "zstd"),
         (packages::has_program("age"), "age"),
+        (packages::has_program("npm"), "npm"),
     ];
     packages::install(
         &wanted,
-        "the tests need the programs `ip`, `zstd` and `age`, and the server programs of PostgreSQL 15 or newer in /usr/lib/postgresql/<version>/bin",
+        "the tests need the programs `ip`, `zstd`, `age` and `npm`, and the server programs of PostgreSQL 15 or newer in /usr/lib/postgresql/<version>/bin",
     )
 }

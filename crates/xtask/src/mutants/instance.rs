@@ -277,6 +277,8 @@ pub const ANSWERS: &[&str] = &[
     "a-backup-is-taken-again",
     "another-attempts-word",
     "attempts-without-end",
+    "what-another-history-has",
+    "damage-is-accepted-at-any-failure",
 ];
 
 /// Rules that carry out the protocol and have no mutant yet. None may be added.
