@@ -162,6 +162,15 @@ fn folder() -> ClusterFolder {
     FOLDER.parse().expect("a folder")
 }
 
+/// Closes the segment that the primary writes, and waits for its object, whose name ends so.
+async fn last_row_is_archived(cluster: &Cluster, store: &TestStore, primary: u32, end: &str) {
+    let close = "SELECT pg_walfile_name(pg_switch_wal())";
+    let last = cluster.sql(primary, close).await.expect("a segment");
+    let object = archived(store).join(&last[..16]).join(format!("{last}{end}"));
+    let there = async |_: &Cluster| object.exists().then_some(());
+    cluster.until("the last row is archived", 60, there).await;
+}
+
 /// Restores the parts with the lines that are published for that.
 async fn unpacked_by_hand(cluster: &Cluster, backup: &Path, key: Option<&Path>) -> PathBuf {
     let to = cluster.scratch().join("by-hand");
@@ -235,11 +244,7 @@ fn a_backup_is_made_under_writes_and_restored() {
         assert_eq!((&known[0].name.to_string(), known[0].uid.as_str()), (name, UID));
         is_verified(&cluster, &opened, &known[0]).await;
 
-        let close = "SELECT pg_walfile_name(pg_switch_wal())";
-        let last = cluster.sql(first, close).await.expect("a segment");
-        let object = archived(&store).join(&last[..16]).join(format!("{last}.zst"));
-        let there = async |_: &Cluster| object.exists().then_some(());
-        cluster.until("the last row is archived", 60, there).await;
+        last_row_is_archived(&cluster, &store, first, ".zst").await;
         let base = unpacked_by_hand(&cluster, &folder_of_backups(&store).join(name), None).await;
         let restored = restored(&cluster, &base, &archived(&store), None, 1).await;
         assert!(restored.starts_with("1,2,100,"), "{restored}");
@@ -263,11 +268,7 @@ fn an_encrypted_backup_is_restored_by_hand_with_its_wal() {
         let done = async |cluster: &Cluster| (backup_told(cluster)["state"] == "Completed").then_some(());
         cluster.until("it is taken", 120, done).await;
         commit_row(&cluster, first, 2).await.expect("a commit");
-        let close = "SELECT pg_walfile_name(pg_switch_wal())";
-        let last = cluster.sql(first, close).await.expect("a segment");
-        let object = archived(&store).join(&last[..16]).join(format!("{last}.zst.age"));
-        let there = async |_: &Cluster| object.exists().then_some(());
-        cluster.until("the last row is archived", 60, there).await;
+        last_row_is_archived(&cluster, &store, first, ".zst.age").await;
         let (opened, known) = known(&cluster).await;
         assert_eq!(known[0].recipients, [PUBLIC]);
         is_verified(&cluster, &opened, &known[0]).await;
@@ -495,11 +496,7 @@ fn a_backup_of_a_standby_is_made_under_writes_and_restored() {
         );
         is_verified(&cluster, &opened, info).await;
 
-        let close = "SELECT pg_walfile_name(pg_switch_wal())";
-        let last = cluster.sql(first, close).await.expect("a segment");
-        let object = archived(&store).join(&last[..16]).join(format!("{last}.zst"));
-        let there = async |_: &Cluster| object.exists().then_some(());
-        cluster.until("the last row is archived", 60, there).await;
+        last_row_is_archived(&cluster, &store, first, ".zst").await;
         let base = unpacked_by_hand(&cluster, &folder, None).await;
         let restored = restored(&cluster, &base, &archived(&store), None, 1).await;
         assert!(restored.starts_with("1,100,"), "{restored}");

@@ -485,7 +485,7 @@ async fn rows(instance: &Instance, table: &str) -> String {
 
 /// Commits of several sessions at once.
 struct Load {
-    /// A time at which they went on.
+    /// A time in their middle.
     middle: DateTime<Utc>,
     /// Of each its number, when it was sent and when it was acknowledged.
     commits: Vec<(u32, DateTime<Utc>, DateTime<Utc>)>,

@@ -54,6 +54,14 @@ pub fn encrypted(name: &str) -> String {
     format!("{name}{ENCRYPTED}")
 }
 
+/// The name in the store of an object that has this name without encryption.
+pub fn stored_name(name: String, is_encrypted: bool) -> String {
+    match is_encrypted {
+        true => encrypted(&name),
+        false => name,
+    }
+}
+
 /// An object of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Object {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backup::layout::{ClusterFolder, LineObject, Object, Segment, encrypted};
+use backup::layout::{ClusterFolder, LineObject, Object, Segment, stored_name};
 use backup::segment::{Header, Origin, encode};
 use backup::{Access, Compare, Fence, Place, Problem, Recipients, Remover, Store};
 use machine::archive::WalFile;
@@ -193,11 +193,7 @@ impl Attached {
 
     /// The name of an object that is encrypted if there are recipients.
     fn stored_name(&self, object: LineObject) -> String {
-        let name = self.name(object);
-        match self.recipients {
-            Some(_) => encrypted(&name),
-            None => name,
-        }
+        stored_name(self.name(object), self.recipients.is_some())
     }
 
     fn name(&self, object: LineObject) -> String {

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use crate::layout::{BackupFile, BackupName, ClusterFolder, LineObject, Object, encrypted};
+use crate::layout::{BackupFile, BackupName, ClusterFolder, LineObject, Object, stored_name};
 
 /// The only version of the format so far.
 pub const VERSION: u32 = 1;
@@ -116,11 +116,7 @@ pub(super) fn object(folder: &ClusterFolder, line: u32, backup: &BackupName, fil
 
 /// The same of a file that is encrypted or not.
 pub(super) fn object_of(info: &BackupInfo, folder: &ClusterFolder, line: u32, file: BackupFile) -> String {
-    let name = object(folder, line, &info.name, file);
-    match info.recipients.is_empty() {
-        true => name,
-        false => encrypted(&name),
-    }
+    stored_name(object(folder, line, &info.name, file), !info.recipients.is_empty())
 }
 
 /// A WAL position as PostgreSQL writes it: `0/2000028`.

@@ -11,7 +11,7 @@ use super::info::object;
 use super::part::PartWriter;
 use super::tar::{Member, Reader};
 use super::{BackupInfo, BaseError, LIMIT, Origin, Part, VERSION};
-use crate::layout::{BackupFile, BackupName, ClusterFolder, encrypted};
+use crate::layout::{BackupFile, BackupName, ClusterFolder, stored_name};
 use crate::{Compare, Problem, Recipients, Store};
 
 /// The usual size of a part, before it is compressed: 1 GiB.
@@ -209,10 +209,7 @@ impl Target {
 
     /// The name in the store of what has this name without encryption.
     fn stored_name(&self, name: String) -> String {
-        match self.recipients {
-            Some(_) => encrypted(&name),
-            None => name,
-        }
+        stored_name(name, self.recipients.is_some())
     }
 
     async fn store_copies(&self, copied: &Copied) -> Result<(), Problem> {
