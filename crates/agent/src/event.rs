@@ -1,10 +1,12 @@
 //! The events of the agent's loop. Watches, servers, pollers, signals and tasks send them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::ClusteredDatabase;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use machine::access::Published;
 use machine::instance::Reading;
 use machine::instance::observer::Event as Seen;
 use machine::timing::BootTime;
@@ -44,8 +46,23 @@ pub enum Event {
     Secret(Secret),
     /// The application's role has the password of the Secret. `true` if it was changed.
     Password(Result<bool, String>),
+    /// What DatabaseUsers declare was read, by their UIDs.
+    Declared(BTreeMap<String, Published>),
+    /// What is declared was settled, and told.
+    Settled(Settling),
     /// Something has changed that the loop finds out by itself.
     Look,
+}
+
+/// How far what is declared is settled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settling {
+    /// All of it, and it is told.
+    Whole,
+    /// Something is refused, until what it asks for is there.
+    Refused,
+    /// Something failed.
+    Failed(String),
 }
 
 /// Why the volume was not read.

@@ -9,7 +9,7 @@ mod measure;
 mod secrets;
 mod startup;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use api::names::TERMINATION_BOOTSTRAP;
+use machine::access::Published;
 use machine::instance::observer::Event as Seen;
 use machine::instance::{Action, Decision, Observed, Reading, decide, fence, report};
 use machine::timing::BootTime;
@@ -28,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 pub use config::Config;
 
 use crate::deadman::{DeadMan, boot_time};
-use crate::event::{Event, Unread};
+use crate::event::{Event, Settling, Unread};
 use crate::execute::Executor;
 use crate::http::{Health, Metrics};
 use crate::kubernetes::{Clients, read_route};
@@ -44,6 +45,11 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 const MOST_ACTIONS: usize = 32;
 /// Pause between tries to find PostgreSQL's programs, or to read the volume or the control file.
 const READ_AGAIN: Millis = Millis::seconds(2);
+
+/// What is declared is compared with PostgreSQL again after this long, though nothing has changed.
+const SETTLE_AGAIN: Millis = Millis::minutes(10);
+/// What was refused is tried again after this long: a database or a schema may have been made meanwhile.
+const REFUSED: Millis = Millis::minutes(1);
 
 /// The pause after the WAL volume had no room this many times in a row: up to a minute.
 fn pause_after(no_room: u32) -> Millis {
@@ -85,7 +91,10 @@ struct Agent {
     poll: watch::Sender<Poll>,
     log: log::Decisions,
     asked: asked::Asked,
-    password: secrets::Password,
+    password: secrets::Duty,
+    access: secrets::Duty,
+    /// What DatabaseUsers declare, by their UIDs.
+    declared: BTreeMap<String, Published>,
     archive: Option<archive::Archive>,
     /// PGDATA, by a path without links.
     pgdata: PathBuf,
@@ -308,7 +317,28 @@ impl Agent {
             }
             Event::Secret(Secret::Certificate) => self.executor.reload_certificate(&self.world),
             Event::Secret(Secret::Password) => self.password.changed(),
-            Event::Password(done) => self.password.done(done, now),
+            Event::Password(Ok(changed)) => {
+                if changed {
+                    tracing::info!("the application's password was changed to that of the Secret");
+                }
+                self.password.done(None);
+            }
+            Event::Password(Err(error)) => {
+                tracing::warn!("set the application's password: {error}");
+                self.password.failed(now, secrets::AGAIN);
+            }
+            Event::Declared(declared) => {
+                if self.declared != declared {
+                    self.declared = declared;
+                    self.access.changed();
+                }
+            }
+            Event::Settled(Settling::Whole) => self.access.done(Some(now.plus(SETTLE_AGAIN))),
+            Event::Settled(Settling::Refused) => self.access.failed(now, REFUSED),
+            Event::Settled(Settling::Failed(error)) => {
+                tracing::warn!("settle what DatabaseUsers declare: {error}");
+                self.access.failed(now, secrets::AGAIN);
+            }
             Event::Look => {}
         }
     }
@@ -349,6 +379,9 @@ impl Agent {
         let now = boot_time();
         if self.password.is_due(&self.world, now) {
             self.executor.set_password(&self.world);
+        }
+        if self.access.is_due(&self.world, now) {
+            self.executor.settle_access(&self.world, self.declared.clone());
         }
         self.health.set_started();
         self.health.set_ready(report::readiness(self.world.observed(), now));

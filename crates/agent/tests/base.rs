@@ -84,7 +84,6 @@ async fn order(cluster: &Cluster, ordinal: u32, attempt: u32) -> Order {
         },
         socket_directory: root.join("run"),
         port: 5432,
-        programs: unprivileged::binaries().1,
     }
 }
 
@@ -353,15 +352,15 @@ fn a_backup_that_is_cut_off_is_none_and_the_next_succeeds() {
         };
         let mut worker = in_the_middle(&cluster, &order).await;
         worker.child.kill().await.expect("killed");
-        let gone = async |cluster: &Cluster| cluster.copying().is_none().then_some(());
-        cluster.until("pg_basebackup ends", 10, gone).await;
+        let gone = async |cluster: &Cluster| (!cluster.sends_a_copy()).then_some(());
+        cluster.until("PostgreSQL ends the copy", 10, gone).await;
 
         let mut worker = in_the_middle(&cluster, &order).await;
         println!("peak memory: {:?} KiB", worker.peak_memory());
         drop(worker.stdin);
         let status = worker.child.wait().await.expect("an end");
         assert!(!status.success());
-        cluster.until("pg_basebackup ends", 10, gone).await;
+        cluster.until("PostgreSQL ends the copy", 10, gone).await;
         store.heal();
         assert_eq!(known(&cluster).await.1, []);
 
@@ -442,16 +441,42 @@ fn the_primary_takes_the_backup_that_the_resource_asks_for_and_its_successor_goe
         assert_eq!(known.len(), 1, "what the first primary left is no backup");
         assert_eq!(known[0].name.to_string(), told["backup"]["name"]);
 
+        // What the store lacks for a recovery in place is told before anything stops for it.
+        let no_backup = "20260101T000000Z-F-0000";
+        for (check, expected) in [
+            (
+                json!({"uid": "r1", "target": {"time": "2020-01-01T00:00:00Z"}}),
+                Some("no backup ends before"),
+            ),
+            (
+                json!({"uid": "r2", "backup": no_backup}),
+                Some("there is no backup 20260101T000000Z-F-0000"),
+            ),
+            (json!({"uid": "r3"}), None),
+        ] {
+            cluster.check_recovery(check.clone());
+            let told = async |cluster: &Cluster| {
+                let told = cluster.annotation(api::names::LEASE_ARCHIVE)["checked"].clone();
+                (told["uid"] == check["uid"]).then_some(told)
+            };
+            let (told, _) = cluster.until("the store was looked through", 30, told).await;
+            let refusal = told["refusal"].as_str();
+            assert!(
+                refusal.is_some() == expected.is_some() && refusal.unwrap_or("").contains(expected.unwrap_or("")),
+                "{told}"
+            );
+        }
+
         // One that is taken back is ended.
         store.inject(Fault {
             path: "/pgdata-".to_owned(),
             ..Fault::new(Effect::Stall).method("PUT")
         });
         cluster.back_up(Some("ef56ab78-0000-0000-0000-000000000000"), BackupSource::Primary);
-        let copies = async |cluster: &Cluster| cluster.copying().map(|_| ());
+        let copies = async |cluster: &Cluster| cluster.sends_a_copy().then_some(());
         cluster.until("it copies", 60, copies).await;
         cluster.back_up(None, BackupSource::Primary);
-        let gone = async |cluster: &Cluster| cluster.copying().is_none().then_some(());
+        let gone = async |cluster: &Cluster| (!cluster.sends_a_copy()).then_some(());
         cluster.until("it is ended", 30, gone).await;
     });
 }
@@ -518,7 +543,8 @@ async fn stalled_in_the_middle(cluster: &Cluster, store: &TestStore) -> u32 {
             .strip_prefix("orders-")?
             .parse()
             .ok()?;
-        let sends = store.count_requests("PUT", "/pgdata-") > 0;
+        // The holder has heard from it, too.
+        let sends = store.count_requests("PUT", "/pgdata-") > 0 && told["copiedBytes"].is_u64();
         (sends && told["source"]["role"] == "Standby").then_some(member)
     };
     cluster.until("a standby is copied", 60, copies).await.0

@@ -11,18 +11,20 @@ mod unprivileged;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use agent::archive::SourceError;
+use agent::base::Stream;
 use agent::postgres::{Progress, Recovered, RecoveryError, RecoveryRequest, Role, Server, StopMode, Verifier, recover};
 use agent::volume::{DataState, EnforcedSettings};
 use backup::base::{About, BackupInfo, PART_SIZE, Writer};
 use backup::layout::{ClusterFolder, LineObject, Object, Segment, encrypted};
 use backup::segment::{Header, Origin, encode};
 use backup::{Access, Compare, IDENTITY, Place, Recipients, S3, Store};
+use bytes::Bytes;
 use chrono::{DateTime, Utc};
 use futures::future::join_all;
 use futures::{StreamExt, stream};
@@ -30,7 +32,6 @@ use instance::{Instance, Scene, copy_files, open_primary};
 use machine::protocol::{Lsn, Timeline};
 use machine::recovery::{Refusal, Target};
 use test_store::{Fault, Options, TestStore};
-use tokio::net::unix::pipe;
 use unprivileged::{place, unprivileged};
 
 const DATABASE: &str = "Orders \"1\"";
@@ -45,6 +46,53 @@ const ANOTHER: &str = "AGE-SECRET-KEY-195F9EVJCKRA32L9WFG45A99SPMGPRAH77N4DSLTR7
 const NEW_PASSWORD: &str = "another one";
 const LIMIT: Duration = Duration::from_secs(20);
 const ENVIRONMENT: &str = "CDB_TEST_SCRATCH";
+
+/// Tables before a copy, and a view that has a line for each, and one for what is damaged.
+const TABLES: &str = "CREATE EXTENSION amcheck;
+    CREATE TABLE regrown AS SELECT number, repeat('x', 100) FROM generate_series(1, 20000) number;
+    CREATE TABLE shortened AS SELECT * FROM regrown;
+    CREATE INDEX ON shortened (number);
+    CREATE TABLE rewritten AS SELECT * FROM regrown;
+    CREATE TABLE dropped AS SELECT * FROM regrown;
+    CREATE VIEW tables AS
+    SELECT format('%s: %s', relname, xpath('//number/text()', query_to_xml(
+        format('SELECT md5(string_agg(number::text, '','' ORDER BY number)) AS number FROM %I', relname),
+        false, true, ''))) AS number
+    FROM pg_class WHERE relkind = 'r' AND relname NOT IN ('entry', 'load') AND relnamespace = 'public'::regnamespace
+    UNION ALL SELECT format('%s: %s', relname, msg)
+    FROM pg_class CROSS JOIN verify_heapam(oid) WHERE relkind = 'r' AND relpersistence = 'p'
+    UNION ALL SELECT format('index %s%s', relname, bt_index_check(oid, true))
+    FROM pg_class WHERE relkind = 'i' AND relname LIKE 'shortened%'";
+/// What is done to them while they are copied, a transaction each.
+const CHANGES: [&str; 7] = [
+    "BEGIN; TRUNCATE regrown; COPY regrown (number) FROM PROGRAM 'seq 7 30007'; COMMIT",
+    "DELETE FROM shortened WHERE number > 100",
+    "VACUUM (TRUNCATE) shortened",
+    "VACUUM FULL rewritten",
+    "DROP TABLE dropped; CREATE TABLE added AS SELECT * FROM generate_series(1, 5000) number",
+    "CREATE DATABASE another",
+    "ALTER TABLE added RENAME COLUMN number TO other; ALTER TABLE added ADD number int DEFAULT 7",
+];
+
+/// A copy that takes at least its bytes at so many a second, so that something happens meanwhile.
+struct AtRate {
+    stream: Stream,
+    rate: Option<f64>,
+}
+
+impl backup::base::Source for AtRate {
+    async fn tar(&mut self) -> io::Result<Option<Bytes>> {
+        let piece = self.stream.tar().await?;
+        if let (Some(rate), Some(piece)) = (self.rate, &piece) {
+            tokio::time::sleep(Duration::from_secs_f64(piece.len() as f64 / rate)).await;
+        }
+        Ok(piece)
+    }
+
+    async fn manifest(&mut self) -> io::Result<Option<Bytes>> {
+        self.stream.manifest().await
+    }
+}
 
 /// The agent's program at a place where every user may run it; removed with the outer process of a test.
 struct Program(PathBuf);
@@ -163,7 +211,8 @@ impl Source {
         self.system_id = instance.control().await.system_id;
         self.start(&mut instance, &open_primary()).await;
         instance.until("accepts writes", |status| !status.in_recovery).await;
-        self.back_up(&instance, &[]).await;
+        self.refuses_a_tablespace(&instance).await;
+        self.back_up(&instance, None).await;
         commit(&instance, 3).await;
         let after_3 = between().await;
         commit(&instance, 4).await;
@@ -240,31 +289,33 @@ impl Source {
         panic!("{} is not archived", file.display());
     }
 
-    async fn back_up(&self, instance: &Instance, options: &[&str]) -> BackupInfo {
+    /// A database with a tablespace is not backed up: that would not be all of it.
+    async fn refuses_a_tablespace(&self, instance: &Instance) {
+        let place = self.scene.place.scratch.join("tablespace");
+        fs::create_dir(&place).expect("a directory");
+        let session = instance.session("postgres").await;
+        let create = format!("CREATE TABLESPACE elsewhere LOCATION '{}'", place.display());
+        session.batch_execute(&create).await.expect("a tablespace");
+        let stream = Stream::begin(&instance.files.socket, instance.settings.port, true).await;
+        let error = backup::base::Source::tar(&mut stream.expect("a copy")).await;
+        let error = error.expect_err("a refusal").to_string();
+        assert!(
+            error.contains(&format!("a tablespace in {}: backups cannot", place.display())),
+            "{error}"
+        );
+        session
+            .batch_execute("DROP TABLESPACE elsewhere")
+            .await
+            .expect("dropped");
+    }
+
+    async fn back_up(&self, instance: &Instance, rate: Option<f64>) -> BackupInfo {
         let start_time = Utc::now();
-        let mut command = instance.tools.command("pg_basebackup");
-        command
-            .args([
-                "-D",
-                "-",
-                "-Ft",
-                "-X",
-                "none",
-                "-c",
-                "fast",
-                "--no-password",
-                "-U",
-                "postgres",
-                "-h",
-            ])
-            .arg(&instance.files.socket)
-            .arg(format!("--port={}", instance.settings.port))
-            .args(options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped());
-        let mut child = self.scene.supervisor.spawn("pg_basebackup", command).expect("started");
-        let stdout = OwnedFd::from(child.stdout.take().expect("a pipe"));
-        let tar = pipe::Receiver::from_owned_fd(stdout).expect("a pipe");
+        let stream = Stream::begin(&instance.files.socket, instance.settings.port, true).await;
+        let mut source = AtRate {
+            stream: stream.expect("a copy"),
+            rate,
+        };
         let name = BACKUP.parse().expect("a name");
         let writer = Writer::new(
             self.objects.clone(),
@@ -274,8 +325,7 @@ impl Source {
             PART_SIZE,
         )
         .with_recipients(recipients());
-        let written = writer.write(tar, |_| ()).await.expect("a backup");
-        child.exit.wait_for(Option::is_some).await.expect("an end");
+        let written = writer.write(&mut source, |_| ()).await.expect("a backup");
         let about = About {
             uid: "b1".to_owned(),
             system_id: self.system_id.clone(),
@@ -293,7 +343,7 @@ impl Source {
     }
 
     /// Makes a standby, a backup of it while rows are committed, and the archive. Returns the backup, and the end of each row.
-    async fn fill_with_a_standby(&mut self) -> (BackupInfo, Vec<(u32, Lsn)>, Load) {
+    async fn fill_with_a_standby(&mut self) -> (BackupInfo, Vec<(u32, Lsn)>, Load, String) {
         let mut primary = self.scene.instance(0);
         primary.initdb().await.expect("a database");
         self.system_id = primary.control().await.system_id;
@@ -307,9 +357,15 @@ impl Source {
         self.start(&mut standby, &role).await;
         standby.until_streaming().await;
 
+        let session = primary.session(DATABASE).await;
+        session.batch_execute(TABLES).await.expect("tables");
         // What is flushed meanwhile moves the end of the copy.
         let writes = async {
-            let mut ends = commit_rows(&primary, 3..10).await;
+            let mut ends = commit_rows(&primary, 3..6).await;
+            for change in CHANGES {
+                session.batch_execute(change).await.expect(change);
+            }
+            ends.extend(commit_rows(&primary, 6..10).await);
             flush(&primary).await;
             let flushed = end_of_wal(&primary).await;
             let replayed = "SELECT pg_last_wal_replay_lsn()::text";
@@ -320,7 +376,8 @@ impl Source {
             ends.extend(commit_rows(&primary, 10..20).await);
             ends
         };
-        let (info, mut ends) = tokio::join!(self.back_up(&standby, &["--max-rate=10M"]), writes);
+        let (info, mut ends) = tokio::join!(self.back_up(&standby, Some(10e6)), writes);
+        let changed = rows(&primary, "tables").await;
         let load = Load::run(&primary).await;
         self.switch(&primary).await;
         ends.extend(commit_rows(&primary, 20..23).await);
@@ -328,7 +385,7 @@ impl Source {
         standby.stop(StopMode::Fast).await;
         primary.stop(StopMode::Fast).await;
         self.upload().await;
-        (info, ends, load)
+        (info, ends, load, changed)
     }
 
     /// Stores what was archived, and the history of a timeline that has no WAL.
@@ -397,6 +454,8 @@ impl Source {
             // Some recoveries of these tests do, as a drill.
             verify_files: exclusive,
             program: self.program.clone(),
+            // As in a database that has used more timelines than its archive shows.
+            after: Timeline(if exclusive { 6 } else { 1 }),
             owner: "app".to_owned(),
             verifier: Verifier::of(NEW_PASSWORD).expect("a verifier"),
         };
@@ -422,14 +481,18 @@ impl Source {
         );
         let rows = rows(&instance, table).await;
         instance.stop(StopMode::Immediate).await;
-        println!("{words}: {rows} after {} ms", begun.elapsed().as_millis());
+        let rows_told: String = rows.chars().take(200).collect();
+        println!("{words}: {rows_told} after {} ms", begun.elapsed().as_millis());
         (recovered, rows)
     }
 
     async fn refused(&self, target: Target) -> String {
         let (instance, recovered) = self.recover_with(target, false, |_| ()).await;
         let error = recovered.expect_err("refused");
-        assert!(matches!(error, RecoveryError::Refused(_)), "{error:?}");
+        assert!(
+            matches!(error, RecoveryError::Source(SourceError::Refused(_))),
+            "{error:?}"
+        );
         assert_eq!(instance.data().await, DataState::Empty, "nothing was begun");
         error.to_string()
     }
@@ -580,7 +643,7 @@ fn a_backup_of_a_standby_is_recovered_row_by_row() {
     let program = Program::new(name);
     unprivileged(name, |place| async {
         let mut source = Source::new(Scene::new(place).await, program.0.clone()).await;
-        let (info, ends, load) = source.fill_with_a_standby().await;
+        let (info, ends, load, changed) = source.fill_with_a_standby().await;
         let before = ends.iter().filter(|(_, end)| end.0 < info.stop_lsn).count();
         assert!(before > 0 && before < ends.len(), "{info:?}, {ends:?}");
         println!(
@@ -609,9 +672,10 @@ fn a_backup_of_a_standby_is_recovered_row_by_row() {
         };
         for (number, end) in [first, later[later.len() / 2], last] {
             let (recovered, rows) = source.rows(Target::Lsn(end), true).await;
-            assert_eq!((rows, recovered.timeline), (up_to(number), Timeline(2)), "{end}");
+            assert_eq!((rows, recovered.timeline), (up_to(number), Timeline(7)), "{end}");
         }
         assert_eq!(source.rows(Target::Latest, false).await.1, up_to(22));
+        assert_eq!(source.rows_of("tables", Target::Latest, true).await.1, changed);
         load.is_cut_there(&source.rows_of("load", Target::Time(load.middle), false).await.1);
     });
 }
@@ -633,7 +697,7 @@ async fn each_target_is_reached(source: &Source, points: &Points) {
         let (recovered, rows) = source.rows(target.clone(), exclusive).await;
         assert_eq!(rows, expected, "{target}");
         assert_eq!(recovered.backup, BACKUP);
-        assert_eq!(recovered.timeline, Timeline(4));
+        assert_eq!(recovered.timeline, Timeline(if exclusive { 7 } else { 4 }));
         // Where it has left the source's history, not which timeline it was to follow.
         assert_eq!(recovered.position.timeline, Timeline(left), "{target}");
         recovered
@@ -694,7 +758,7 @@ async fn damage_is_told(source: &Source, points: &Points) {
     fs::remove_file(&file).expect("removed");
     let (instance, recovered) = source.recover_with(Target::Latest, false, |_| ()).await;
     match recovered {
-        Err(RecoveryError::Refused(Refusal::Missing { first, count })) => {
+        Err(RecoveryError::Source(SourceError::Refused(Refusal::Missing { first, count }))) => {
             assert_eq!((first, count), (name.clone(), 1));
             assert_eq!(instance.data().await, DataState::Empty);
         }

@@ -120,7 +120,7 @@ fn drop_default(schema: &mut Value) {
 }
 
 /// Keeps the first sentence of a description.
-fn shorten_description(schema: &mut Value) {
+pub(crate) fn shorten_description(schema: &mut Value) {
     let Some(Value::String(text)) = schema.get_mut("description") else {
         return;
     };

@@ -16,6 +16,7 @@ pub mod reference;
 pub mod rules;
 pub mod spec;
 pub mod status;
+pub mod user;
 mod values;
 pub mod waiting;
 
@@ -30,3 +31,4 @@ pub use reference::reference;
 pub use rules::{Violation, validate, validate_update};
 pub use spec::{ClusteredDatabase, ClusteredDatabaseSpec};
 pub use status::ClusteredDatabaseStatus;
+pub use user::DatabaseUser;

@@ -76,6 +76,8 @@ pub const LEASE_RELEASE: &str = key!("release");
 
 /// Lease annotation: the synchronous rule in force, `{"required": k, "names": [members]}`; absent while commits wait for no standby.
 pub const LEASE_RULE: &str = key!("synchronous-rule");
+/// Lease annotation: the set of volumes that the content of this Lease is about, and the content about the former set (JSON).
+pub const LEASE_VOLUMES: &str = key!("volumes");
 /// Lease annotation: the timeline reserved for the holder.
 pub const LEASE_TIMELINE: &str = key!("timeline");
 /// Lease annotation: the newest timeline of an election that may have lost acknowledged commits.
@@ -140,6 +142,31 @@ pub const PEER_PORT: u16 = 8433;
 /// Port of the agent's readiness and metrics (plain HTTP).
 pub const PROBE_PORT: u16 = 8080;
 
+/// The name of a claim template: [`DATA_VOLUME`] or [`WAL_VOLUME`], and the number of the set of volumes unless it is the first.
+pub fn volume_in(volume: &str, set: u32) -> String {
+    match set {
+        0 => volume.to_owned(),
+        set => format!("{volume}{set}"),
+    }
+}
+
+/// What the name of a claim says: [`DATA_VOLUME`] or [`WAL_VOLUME`], the set of volumes, and the pod; `None` for a claim that is no
+/// instance's.
+pub fn parse_claim(claim: &str) -> Option<(&'static str, u32, &str)> {
+    let (template, pod) = claim.split_once('-')?;
+    let (volume, set) = parse_volume(template)?;
+    Some((volume, set, pod))
+}
+
+/// The inverse of [`volume_in`].
+pub fn parse_volume(template: &str) -> Option<(&'static str, u32)> {
+    let (volume, set) = [DATA_VOLUME, WAL_VOLUME]
+        .into_iter()
+        .find_map(|volume| Some((volume, template.strip_prefix(volume)?)))?;
+    let set = if set.is_empty() { 0 } else { set.parse().ok()? };
+    (volume_in(volume, set) == template).then_some((volume, set))
+}
+
 /// The names of one database's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
@@ -189,6 +216,10 @@ impl Names {
     pub fn tls_secret(&self) -> String {
         format!("{}-tls", self.cluster)
     }
+    /// The Secret with what DatabaseUsers declare, and the ConfigMap with what became of it.
+    pub fn access(&self) -> String {
+        format!("{}-access", self.cluster)
+    }
     /// Secret with the application user's credentials.
     pub fn app_secret(&self) -> String {
         format!("{}-app", self.cluster)
@@ -197,13 +228,13 @@ impl Names {
     pub fn pod(&self, ordinal: u32) -> String {
         format!("{}-{ordinal}", self.cluster)
     }
-    /// The data claim of the pod with this ordinal.
-    pub fn data_claim(&self, ordinal: u32) -> String {
-        format!("{DATA_VOLUME}-{}-{ordinal}", self.cluster)
+    /// The data claim of the pod with this ordinal, in a set of volumes.
+    pub fn data_claim(&self, set: u32, ordinal: u32) -> String {
+        format!("{}-{}-{ordinal}", volume_in(DATA_VOLUME, set), self.cluster)
     }
-    /// The WAL claim of the pod with this ordinal.
-    pub fn wal_claim(&self, ordinal: u32) -> String {
-        format!("{WAL_VOLUME}-{}-{ordinal}", self.cluster)
+    /// The same of its WAL claim.
+    pub fn wal_claim(&self, set: u32, ordinal: u32) -> String {
+        format!("{}-{}-{ordinal}", volume_in(WAL_VOLUME, set), self.cluster)
     }
     /// The ordinal in the name of one of this database's pods; `None` if no StatefulSet makes a pod of that name. A user may scale
     /// a StatefulSet by hand to more pods than there can be instances.
@@ -237,6 +268,22 @@ mod tests {
             assert_eq!((&*group, &*version), (GROUP, VERSION));
         }
         assert_eq!(API_VERSION, format!("{GROUP}/{VERSION}"));
+    }
+
+    #[test]
+    fn a_claims_name_says_what_it_is_for() {
+        for (claim, says) in [
+            (Names::new("a").data_claim(0, 2), Some(("data", 0, "a-2"))),
+            (Names::new("a-1").wal_claim(0, 2), Some(("wal", 0, "a-1-2"))),
+            (Names::new("a").data_claim(17, 2), Some(("data", 17, "a-2"))),
+            ("data0-a-2".to_owned(), None),
+            ("data01-a-2".to_owned(), None),
+            ("data+1-a-2".to_owned(), None),
+            ("logs-a-2".to_owned(), None),
+            ("data".to_owned(), None),
+        ] {
+            assert_eq!(parse_claim(&claim), says, "{claim}");
+        }
     }
 
     #[test]

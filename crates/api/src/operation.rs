@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::crd::{SCHEMA, drop_what_means_nothing_to_a_server, each_schema, field_of, set};
+use crate::rules::recovery::{is_backup, is_lsn, is_restore_point};
+use crate::spec::RecoveryTarget;
 
 /// One thing to be done once to a ClusteredDatabase.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -72,6 +74,15 @@ pub struct Actions {
     /// Make the database's Lease again, which is lost, for the instance that is known to have held it last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recreate_lease: Option<RecreateLease>,
+    /// Recover the database to an earlier time, in place: under its name, on new volumes. Those of before are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recover: Option<Recover>,
+    /// Go back to the volumes of before the last recovery in place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo_recovery: Option<UndoRecovery>,
+    /// Keep what was recovered, and delete the volumes of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub confirm_recovery: Option<ConfirmRecovery>,
 }
 
 /// What an operation does.
@@ -91,6 +102,12 @@ pub enum Action {
     DiscardQuarantined(DiscardQuarantined),
     /// See [`Actions::recreate_lease`].
     RecreateLease(RecreateLease),
+    /// See [`Actions::recover`].
+    Recover(Recover),
+    /// See [`Actions::undo_recovery`].
+    UndoRecovery(UndoRecovery),
+    /// See [`Actions::confirm_recovery`].
+    ConfirmRecovery(ConfirmRecovery),
 }
 
 impl Action {
@@ -103,6 +120,9 @@ impl Action {
             Self::AcceptLoss(_) => "AcceptLoss",
             Self::DiscardQuarantined(_) => "DiscardQuarantined",
             Self::RecreateLease(_) => "RecreateLease",
+            Self::Recover(_) => "Recover",
+            Self::UndoRecovery(_) => "UndoRecovery",
+            Self::ConfirmRecovery(_) => "ConfirmRecovery",
         }
     }
 }
@@ -119,6 +139,9 @@ impl fmt::Display for Action {
                 write!(f, "the removal of quarantined data {name} of {instance}")
             }
             Self::RecreateLease(RecreateLease {}) => write!(f, "another Lease in place of the lost one"),
+            Self::Recover(_) => write!(f, "a recovery in place"),
+            Self::UndoRecovery(UndoRecovery {}) => write!(f, "the way back from the recovery in place"),
+            Self::ConfirmRecovery(ConfirmRecovery {}) => write!(f, "the removal of the volumes of before the recovery"),
         }
     }
 }
@@ -133,6 +156,9 @@ impl From<Action> for Actions {
             Action::AcceptLoss(accept_loss) => actions.accept_loss = Some(accept_loss),
             Action::DiscardQuarantined(discard) => actions.discard_quarantined = Some(discard),
             Action::RecreateLease(recreate) => actions.recreate_lease = Some(recreate),
+            Action::Recover(recover) => actions.recover = Some(recover),
+            Action::UndoRecovery(undo) => actions.undo_recovery = Some(undo),
+            Action::ConfirmRecovery(confirm) => actions.confirm_recovery = Some(confirm),
         }
         actions
     }
@@ -148,6 +174,9 @@ impl Actions {
             accept_loss,
             discard_quarantined,
             recreate_lease,
+            recover,
+            undo_recovery,
+            confirm_recovery,
         } = self.clone();
         let all = [
             switchover.map(Action::Switchover),
@@ -156,6 +185,9 @@ impl Actions {
             accept_loss.map(Action::AcceptLoss),
             discard_quarantined.map(Action::DiscardQuarantined),
             recreate_lease.map(Action::RecreateLease),
+            recover.map(Action::Recover),
+            undo_recovery.map(Action::UndoRecovery),
+            confirm_recovery.map(Action::ConfirmRecovery),
         ];
         all.into_iter().flatten()
     }
@@ -231,6 +263,29 @@ pub struct DiscardQuarantined {
 #[serde(rename_all = "camelCase")]
 pub struct RecreateLease {}
 
+/// Recover the database in place, from its own backups in `spec.backup.store`. It is stopped first. If it cannot be recovered, it goes on
+/// as it was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Recover {
+    /// The backup's name in the store, such as `20261124T230501Z-F-7f3a`. If absent, the last one before the target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
+    /// Up to where. If absent, the end of the archived WAL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<RecoveryTarget>,
+}
+
+/// Undo a recovery in place. What was written since is on volumes that are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UndoRecovery {}
+
+/// Delete the volumes that a recovery in place, or its undoing, has left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfirmRecovery {}
+
 /// What is known of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -302,12 +357,13 @@ struct Rule {
     holds: fn(&ClusteredDatabaseOperationSpec, Option<&ClusteredDatabaseOperationSpec>) -> bool,
 }
 
-const RULES: [Rule; 6] = [
+const RULES: [Rule; 11] = [
     Rule {
         cel: "[has(self.switchover), has(self.takeImage), has(self.restart), has(self.acceptLoss), \
-              has(self.discardQuarantined), has(self.recreateLease)].filter(is, is).size() == 1",
+              has(self.discardQuarantined), has(self.recreateLease), has(self.recover), has(self.undoRecovery), \
+              has(self.confirmRecovery)].filter(is, is).size() == 1",
         message: "spec must say what is to be done, and one thing only: switchover, takeImage, restart, \
-                  acceptLoss, discardQuarantined or recreateLease",
+                  acceptLoss, discardQuarantined, recreateLease, recover, undoRecovery or confirmRecovery",
         holds: |spec, _| spec.actions.only().is_some(),
     },
     Rule {
@@ -332,6 +388,48 @@ const RULES: [Rule; 6] = [
         holds: |spec, _| spec.actions.accept_loss.as_ref().is_none_or(|accept| accept.epoch > 0),
     },
     Rule {
+        cel: "!has(self.recover) || !has(self.recover.backup) || self.recover.backup.matches('^[0-9]{8}T[0-9]{6}Z-[FD]-[0-9a-f]{4}$')",
+        message: "recover.backup must be the name of a backup in the store, such as 20261124T230501Z-F-7f3a: correct or remove it",
+        holds: |spec, _| {
+            let recover = spec.actions.recover.as_ref();
+            recover.is_none_or(|recover| recover.backup.as_deref().is_none_or(is_backup))
+        },
+    },
+    Rule {
+        cel: "!has(self.recover) || !has(self.recover.target) || [has(self.recover.target.time), has(self.recover.target.lsn), \
+              has(self.recover.target.xid), has(self.recover.target.name), \
+              has(self.recover.target.immediate) && self.recover.target.immediate].filter(is, is).size() == 1",
+        message: "recover.target must be one of time, lsn, xid, name and immediate: set one of them, or remove target to recover \
+                  all that is archived",
+        holds: |spec, _| spec.target().is_none_or(|target| target.kinds() == 1),
+    },
+    Rule {
+        cel: "!has(self.recover) || !has(self.recover.target) || !has(self.recover.target.exclusive) || !self.recover.target.exclusive \
+              || has(self.recover.target.time) || has(self.recover.target.lsn) || has(self.recover.target.xid)",
+        message: "recover.target.exclusive needs time, lsn or xid: remove it",
+        holds: |spec, _| spec.target().is_none_or(RecoveryTarget::may_be_exclusive),
+    },
+    Rule {
+        cel: "!has(self.recover) || !has(self.recover.target) || !has(self.recover.target.lsn) \
+              || self.recover.target.lsn.matches('^[0-9A-F]{1,8}/[0-9A-F]{1,8}$')",
+        message: "recover.target.lsn must be a position in the WAL, such as 16/B3000028: correct it",
+        holds: |spec, _| {
+            spec.target()
+                .and_then(|target| target.lsn.as_deref())
+                .is_none_or(is_lsn)
+        },
+    },
+    Rule {
+        cel: "!has(self.recover) || !has(self.recover.target) || !has(self.recover.target.name) \
+              || self.recover.target.name.matches('^[^\\\\x00-\\\\x1f\\\\x7f]*$')",
+        message: "recover.target.name must be the name of a restore point: 1 to 63 characters without control characters",
+        holds: |spec, _| {
+            spec.target()
+                .and_then(|target| target.name.as_deref())
+                .is_none_or(is_restore_point)
+        },
+    },
+    Rule {
         cel: "self.clusterRef == oldSelf.clusterRef && has(self.switchover) == has(oldSelf.switchover) \
               && (!has(self.switchover) || self.switchover == oldSelf.switchover) \
               && has(self.takeImage) == has(oldSelf.takeImage) \
@@ -341,7 +439,11 @@ const RULES: [Rule; 6] = [
               && (!has(self.acceptLoss) || self.acceptLoss == oldSelf.acceptLoss) \
               && has(self.discardQuarantined) == has(oldSelf.discardQuarantined) \
               && (!has(self.discardQuarantined) || self.discardQuarantined == oldSelf.discardQuarantined) \
-              && has(self.recreateLease) == has(oldSelf.recreateLease)",
+              && has(self.recreateLease) == has(oldSelf.recreateLease) \
+              && has(self.recover) == has(oldSelf.recover) \
+              && (!has(self.recover) || self.recover == oldSelf.recover) \
+              && has(self.undoRecovery) == has(oldSelf.undoRecovery) \
+              && has(self.confirmRecovery) == has(oldSelf.confirmRecovery)",
         message: "what an operation is to do cannot be changed: make another one, and set cancel in this one",
         holds: |spec, old| old.is_none_or(|old| (&spec.cluster_ref, &spec.actions) == (&old.cluster_ref, &old.actions)),
     },
@@ -353,6 +455,10 @@ const RULES: [Rule; 6] = [
 ];
 
 impl ClusteredDatabaseOperationSpec {
+    fn target(&self) -> Option<&RecoveryTarget> {
+        self.actions.recover.as_ref()?.target.as_ref()
+    }
+
     fn may_be_an_instance(&self, name: &str) -> bool {
         let number = name.strip_prefix(&self.cluster_ref.name);
         number.is_some_and(|number| number.starts_with('-'))
@@ -366,12 +472,15 @@ const LONGEST_IMAGE: usize = 1_024;
 /// Quarantined data has a directory of this name.
 const LONGEST_DIRECTORY: usize = 255;
 /// The texts of a spec ([`texts`]), and how many bytes each may have: the cluster's status is to hold them.
-const TEXTS: [(&str, usize); 5] = [
+const TEXTS: [(&str, usize); 8] = [
     ("spec.clusterRef.name", LONGEST_NAME),
     ("spec.switchover.to", LONGEST_NAME),
     ("spec.takeImage.image", LONGEST_IMAGE),
     ("spec.discardQuarantined.instance", LONGEST_NAME),
     ("spec.discardQuarantined.name", LONGEST_DIRECTORY),
+    ("spec.recover.backup", LONGEST_NAME),
+    ("spec.recover.target.lsn", LONGEST_NAME),
+    ("spec.recover.target.name", LONGEST_NAME),
 ];
 
 fn texts(spec: &ClusteredDatabaseOperationSpec) -> [Option<&str>; TEXTS.len()] {
@@ -383,6 +492,9 @@ fn texts(spec: &ClusteredDatabaseOperationSpec) -> [Option<&str>; TEXTS.len()] {
         actions.take_image.as_ref().map(|take| take.image.as_str()),
         discard.map(|discard| discard.instance.as_str()),
         discard.map(|discard| discard.name.as_str()),
+        actions.recover.as_ref().and_then(|recover| recover.backup.as_deref()),
+        spec.target().and_then(|target| target.lsn.as_deref()),
+        spec.target().and_then(|target| target.name.as_deref()),
     ]
 }
 

@@ -46,7 +46,12 @@ pub fn reference() -> String {
         section(&mut page, part, &schema["properties"][part]);
     }
     reasons(&mut page);
-    for (head, definition) in [(OPERATIONS, crate::operation::crd()), (BACKUPS, crate::backup::crd())] {
+    let others = [
+        (OPERATIONS, crate::operation::crd()),
+        (BACKUPS, crate::backup::crd()),
+        (USERS, crate::user::crd()),
+    ];
+    for (head, definition) in others {
         let definition = serde_json::to_value(definition).unwrap_or_default();
         let schema = definition.pointer(crate::crd::SCHEMA).cloned().unwrap_or_default();
         page.push_str(head);
@@ -87,6 +92,13 @@ const BACKUPS: &str = "
 
 Short name `dbb`: one backup of a ClusteredDatabase of the same namespace, into the store that its
 `spec.backup` names. Its `spec` cannot be changed.
+";
+
+const USERS: &str = "
+# DatabaseUser
+
+Short name `dbu`: a role of PostgreSQL, and what it may do in the databases of a ClusteredDatabase of the
+same namespace.
 ";
 
 const HEAD: &str = "<!-- Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again. -->

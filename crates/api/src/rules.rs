@@ -10,7 +10,7 @@ mod metadata;
 mod network_policy;
 mod parameters;
 mod postgres;
-mod recovery;
+pub(crate) mod recovery;
 mod root;
 mod services;
 mod storage;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ClusteredDatabaseStatus;
 use crate::backup::BackupSource;
-use crate::names::{DATA_VOLUME, WAL_VOLUME};
+use crate::names::{DATA_VOLUME, WAL_VOLUME, parse_claim};
 use crate::status::DurabilityMode;
 
 /// A highly available PostgreSQL database.
@@ -196,7 +196,7 @@ pub struct StorageSpec {
 impl StorageSpec {
     /// What is asked for of the volume of this claim, if any.
     pub fn volume(&self, claim: &str) -> Option<&VolumeSpec> {
-        match claim.split_once('-')?.0 {
+        match parse_claim(claim)?.0 {
             DATA_VOLUME => Some(&self.data),
             WAL_VOLUME => self.wal.as_ref(),
             _ => None,
@@ -412,6 +412,25 @@ pub struct RecoveryTarget {
     pub exclusive: bool,
 }
 
+impl RecoveryTarget {
+    /// How many targets it names; it has to name one.
+    pub(crate) fn kinds(&self) -> usize {
+        let set = [
+            self.time.is_some(),
+            self.lsn.is_some(),
+            self.xid.is_some(),
+            self.name.is_some(),
+            self.immediate,
+        ];
+        set.into_iter().filter(|is| *is).count()
+    }
+
+    /// `exclusive` is not set, or means something.
+    pub(crate) fn may_be_exclusive(&self) -> bool {
+        !self.exclusive || self.time.is_some() || self.lsn.is_some() || self.xid.is_some()
+    }
+}
+
 /// Which deleted database of this name comes back. It was deleted with `storage.retentionPolicy.whenDeleted: Retain`, so
 /// that its claims, its Lease, and the Secrets `<name>-ca` and `<name>-app` are still there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -511,13 +530,21 @@ pub struct BackupSpec {
     pub encryption: Option<BackupEncryption>,
 }
 
+impl BackupSpec {
+    /// The Secret with the private key of encrypted backups, if it is named.
+    pub fn identity_secret_ref(&self) -> Option<&IdentitySecretRef> {
+        self.encryption.as_ref()?.identity_secret_ref.as_ref()
+    }
+}
+
 /// Encryption with age (<https://age-encryption.org>). Whoever loses all private keys loses the backups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupEncryption {
     /// Public keys, as `age-keygen` prints them: `age1…`. The private key of any of them opens everything.
     pub recipients: Vec<String>,
-    /// The Secret with the private key, for databases that `kubectl cdb recover` and drills make. This database's pods do not see it.
+    /// The Secret with the private key, for databases that `kubectl cdb recover` and drills make. This database's pods see it
+    /// only after a recovery in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_secret_ref: Option<IdentitySecretRef>,
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::backup::{BackupSource, BackupTask, StoredBackup};
 use crate::durability::WantedDurability;
-use crate::operation::{DiscardQuarantined, Request};
+use crate::operation::{DiscardQuarantined, Recover, Request};
 pub use crate::waiting::{LateObject, WaitActor, WaitReason, WaitingStatus};
 use crate::{Phase, moment};
 
@@ -469,6 +469,12 @@ pub struct Intent {
     /// Quarantined data that the user has ordered to be removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discard: Option<DiscardQuarantined>,
+    /// What the first database of a new set of volumes is made from: this database's own backups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoveryOrder>,
+    /// A recovery in place that is asked for: the primary's agent looks whether the store has all that it needs, and tells the Lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_check: Option<RecoveryCheck>,
     /// UID of the DatabaseBackup that is to be taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
@@ -489,6 +495,55 @@ pub struct BootstrapGrant {
     /// UID of the data claim that the database is made on.
     #[serde(rename = "claimUID")]
     pub claim_uid: String,
+}
+
+/// A recovery in place, for the agent that has the bootstrap grant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoveryOrder {
+    /// What the operation asks for.
+    #[serde(flatten)]
+    pub recover: Recover,
+    /// The epoch that the Lease had when the new volumes came: the first database on them is made in no later one.
+    pub epoch: u64,
+}
+
+/// A recovery in place that may come.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoveryCheck {
+    /// UID of the operation.
+    pub uid: String,
+    /// What it asks for.
+    #[serde(flatten)]
+    pub recover: Recover,
+}
+
+/// Which set of volumes the instances run on. A recovery in place makes another one. Set 0 has the claims `data-…` and `wal-…`, set 1
+/// `data1-…` and `wal1-…`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeSets {
+    /// The one that instances run on.
+    pub current: u32,
+    /// The one from before the last change, which is kept until that is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former: Option<u32>,
+    /// The one that is to be used instead of the present one: instances stop first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u32>,
+    /// What that one is recovered to, if it is new.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recover: Option<Recover>,
+    /// One whose claims are being deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discarded: Option<u32>,
+    /// UID of the operation that the last change was for.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub request: String,
+    /// Why the new set could not be recovered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
 }
 
 /// The permit to restart PostgreSQL in place.
@@ -551,6 +606,9 @@ pub struct Memo {
     /// pod, `spec.storage.wal` cannot be removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wal_volumes: Vec<String>,
+    /// Which volumes instances run on; absent until the first recovery in place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volumes: Option<VolumeSets>,
     /// Sizes that `spec.storage` may go back to, although volumes cannot shrink: Kubernetes refuses a larger size for all
     /// claims. Absent if nothing is refused, or if some claim has the size of the spec.
     #[serde(default, skip_serializing_if = "GrantedStorage::is_empty")]
@@ -605,6 +663,13 @@ pub struct GrantedStorage {
     /// Of the WAL volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wal: Option<String>,
+}
+
+impl Memo {
+    /// The set of volumes that instances run on.
+    pub fn volume_set(&self) -> u32 {
+        self.volumes.as_ref().map_or(0, |volumes| volumes.current)
+    }
 }
 
 impl GrantedStorage {

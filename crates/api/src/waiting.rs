@@ -112,6 +112,7 @@ reasons! {
     ForeignClaimRemoval, User, "A claim of the needed name was made for another database.";
     ResourceRemoval, Kubernetes, "The resource is about to be gone.";
     LeaseRewrite, Agents, "The primary has to write the lost Lease again.";
+    RecoveryCheck, Agents, "The primary looks whether the store has all that a recovery in place needs.";
     FirstDatabase, Agents, "The first database is being made.";
     PodCreation, Kubernetes, "A pod does not exist yet.";
     PodRemoval, Kubernetes, "A pod is going away.";

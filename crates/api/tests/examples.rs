@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use api::{ClusteredDatabase, validate};
+use api::{ClusteredDatabase, DatabaseUser, validate};
 use serde_json::Value;
 
 /// The documents of all examples, with their file's name.
@@ -36,6 +36,14 @@ fn contains(whole: &Value, part: &Value) -> bool {
 fn examples_are_good() {
     let mut names = BTreeSet::new();
     for (file, document) in documents() {
+        if document["kind"] == "DatabaseUser" {
+            let user: DatabaseUser =
+                serde_json::from_value(document.clone()).unwrap_or_else(|error| panic!("{file}: {error}"));
+            let written = serde_json::to_value(&user).expect("JSON");
+            assert!(contains(&written, &document), "{file}: a field is unknown");
+            let name = user.metadata.name.expect("a name");
+            assert_eq!(api::user::refusal(&user.spec, &name), None, "{file}");
+        }
         if document["kind"] != "ClusteredDatabase" {
             continue;
         }
@@ -56,6 +64,7 @@ fn examples_are_good() {
             "fast-failover",
             "minimal",
             "production",
+            "user",
             "user-password"
         ]
     );

@@ -47,6 +47,10 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
     let accept = |epoch: u64| json!({"clusterRef": {"name": "shop"}, "acceptLoss": {"epoch": epoch}});
     let discard = |instance: &str, name: &str| json!({"clusterRef": {"name": "shop"}, "discardQuarantined": {"instance": instance, "name": name}});
     let lease = json!({"clusterRef": {"name": "shop"}, "recreateLease": {}});
+    let recover = |recover: Value| json!({"clusterRef": {"name": "shop"}, "recover": recover});
+    let to_target = |target: Value| recover(json!({"target": target}));
+    let undo = json!({"clusterRef": {"name": "shop"}, "undoRecovery": {}});
+    let confirm = json!({"clusterRef": {"name": "shop"}, "confirmRecovery": {}});
     let nothing = json!({"clusterRef": {"name": "shop"}});
     let good = to("shop", "shop-1");
     let table = [
@@ -90,6 +94,41 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
         (lease.clone(), None, ""),
         (lease.clone(), Some(lease.clone()), ""),
         (lease, Some(image("a:1")), "make another one, and set cancel"),
+        (recover(json!({})), None, ""),
+        (recover(json!({"backup": "20261124T230501Z-F-7f3a"})), None, ""),
+        (
+            recover(json!({"backup": "newest"})),
+            None,
+            "must be the name of a backup",
+        ),
+        (
+            to_target(json!({"time": "2026-11-24T23:05:01Z", "exclusive": true})),
+            None,
+            "",
+        ),
+        (to_target(json!({"lsn": "16/B3000028"})), None, ""),
+        (to_target(json!({"name": "before the release"})), None, ""),
+        (to_target(json!({})), None, "must be one of"),
+        (to_target(json!({"xid": 7, "immediate": true})), None, "must be one of"),
+        (
+            to_target(json!({"immediate": true, "exclusive": true})),
+            None,
+            "exclusive needs",
+        ),
+        (to_target(json!({"lsn": "7"})), None, "must be a position in the WAL"),
+        (
+            to_target(json!({"name": "a\nb"})),
+            None,
+            "must be the name of a restore point",
+        ),
+        (
+            to_target(json!({"xid": 8})),
+            Some(to_target(json!({"xid": 7}))),
+            "make another one, and set cancel",
+        ),
+        (undo.clone(), Some(undo.clone()), ""),
+        (undo, Some(confirm.clone()), "make another one, and set cancel"),
+        (confirm.clone(), Some(confirm), ""),
         (accept(7), None, ""),
         (accept(7), Some(accept(7)), ""),
         (accept(8), Some(accept(7)), "make another one, and set cancel"),

@@ -4,18 +4,20 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use backup::base::{
-    About, Attempt, BackupInfo, BaseError, Begun, Origin, Part, Role, Writer, Written, backups, begin, catalogue,
-    check_key, is_discarded, missing, outline, remove, unpack, wal, wal_before,
+    About, Attempt, BackupInfo, BaseError, Begun, Origin, Part, Role, Source, Writer, Written, backups, begin,
+    catalogue, check_key, is_discarded, missing, outline, remove, unpack, wal, wal_before,
 };
 use backup::layout::{BackupName, ClusterFolder, Segment};
 use backup::segment::{self, Header, encode};
 use backup::{Access, Compare, Created, Fence, Identities, Place, Problem, Recipients, Remover, Store, Volume};
+use bytes::Bytes;
 use chrono::{TimeZone, Utc};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use test_store::{Effect, Fault};
@@ -92,24 +94,56 @@ fn make_tree() -> Directory {
     directory
 }
 
-/// The tar that pg_basebackup would write.
-fn tar_of(tree: &Path) -> Vec<u8> {
-    tar_with(tree, &manifest_of(tree))
+/// What PostgreSQL would send of a directory.
+fn sent(tree: &Path) -> Sent {
+    sent_with(tree, &manifest_of(tree))
 }
 
-fn tar_with(tree: &Path, manifest: &str) -> Vec<u8> {
+fn sent_with(tree: &Path, manifest: &str) -> Sent {
     let mut tar = tar::Builder::new(Vec::new());
     tar.follow_symlinks(false);
     for path in paths(tree) {
         let name = path.strip_prefix(tree).expect("a path");
         tar.append_path_with_name(&path, name).expect("a member");
     }
-    let mut header = tar::Header::new_ustar();
-    header.set_size(manifest.len() as u64);
-    header.set_mode(0o600);
-    tar.append_data(&mut header, "backup_manifest", manifest.as_bytes())
-        .expect("the manifest");
-    tar.into_inner().expect("a tar")
+    Sent {
+        tar: tar.into_inner().expect("a tar").into(),
+        manifest: manifest.to_owned().into(),
+        failure: None,
+        number: 0,
+    }
+}
+
+/// What is to be sent yet. It comes in pieces of any size.
+#[derive(Clone)]
+struct Sent {
+    tar: Bytes,
+    manifest: Bytes,
+    /// What PostgreSQL says at the end.
+    failure: Option<&'static str>,
+    number: usize,
+}
+
+impl Sent {
+    fn size(&mut self) -> usize {
+        self.number += 1;
+        [1, 512, 700, 32 << 10, 32 << 10, 32 << 10][self.number % 6]
+    }
+}
+
+impl Source for Sent {
+    async fn tar(&mut self) -> io::Result<Option<Bytes>> {
+        let size = self.size().min(self.tar.len());
+        Ok((size > 0).then(|| self.tar.split_to(size)))
+    }
+
+    async fn manifest(&mut self) -> io::Result<Option<Bytes>> {
+        let size = self.size().min(self.manifest.len());
+        match self.failure.filter(|_| size == 0) {
+            Some(failure) => Err(io::Error::other(failure)),
+            None => Ok((size > 0).then(|| self.manifest.split_to(size))),
+        }
+    }
 }
 
 /// The manifest that PostgreSQL would write, with checksums of all kinds by turns.
@@ -192,15 +226,16 @@ fn writer(store: &Store) -> Writer {
     Writer::new(store.clone(), folder(), 1, name(), PART_SIZE).with_limit(LIMIT)
 }
 
-async fn write(store: &Store, tar: &[u8]) -> Written {
+async fn write(store: &Store, mut sent: Sent) -> Written {
+    let length = sent.tar.len() as u64;
     let last = std::sync::atomic::AtomicU64::new(0);
-    let written = writer(store).write(tar, |bytes| {
+    let written = writer(store).write(&mut sent, |bytes| {
         let before = last.swap(bytes, std::sync::atomic::Ordering::Relaxed);
         assert!(before <= bytes);
     });
     let written = written.await.expect("written");
     let last = last.into_inner();
-    assert!((tar.len() as u64 - 1024..=tar.len() as u64).contains(&last), "{last}");
+    assert!((length - 1024..=length).contains(&last), "{last}");
     written
 }
 
@@ -244,7 +279,7 @@ fn object(name: &str) -> String {
 
 async fn keeps_a_tree(store: &Store) {
     let tree = make_tree();
-    let written = write(store, &tar_of(tree.path())).await;
+    let written = write(store, sent(tree.path())).await;
     assert_eq!(listed(store).await, [], "it is not committed");
     let info = written.commit(about()).await.expect("committed");
     assert_eq!(listed(store).await, std::slice::from_ref(&info));
@@ -291,7 +326,7 @@ async fn an_encrypted_backup_is_opened_by_any_of_its_keys() {
     let (server, store) = start().await;
     let tree = make_tree();
     let writer = writer(&store).with_recipients(recipients(&PUBLIC[..1]));
-    let written = writer.write(&tar_of(tree.path())[..], |_| {}).await.expect("written");
+    let written = writer.write(&mut sent(tree.path()), |_| {}).await.expect("written");
     let info = written.commit(about()).await.expect("committed");
     assert_eq!(listed(&store).await, std::slice::from_ref(&info));
     assert_eq!(info.recipients, PUBLIC[..1]);
@@ -413,7 +448,7 @@ async fn a_large_part_is_sent_in_pieces_that_are_repeated() {
     server
         .store
         .inject(Fault::new(Effect::LoseReply).method("POST").times(1));
-    let written = write(&store, &tar_of(directory.path())).await;
+    let written = write(&store, sent(directory.path())).await;
     let info = written.commit(about()).await.expect("committed");
     assert!(info.parts.iter().any(|part| part.stored_bytes > 30 << 20), "{info:?}");
     server.store.inject(Fault::new(Effect::CutBody).method("GET").times(2));
@@ -424,7 +459,7 @@ async fn a_large_part_is_sent_in_pieces_that_are_repeated() {
 #[tokio::test]
 async fn a_write_ahead_log_that_is_a_link_stays_one() {
     let (_server, store) = start().await;
-    let written = write(&store, &tar_of(make_tree().path())).await;
+    let written = write(&store, sent(make_tree().path())).await;
     let info = written.commit(about()).await.expect("committed");
     let (into, volume) = (Directory::new(), Directory::new());
     std::os::unix::fs::symlink(volume.path(), into.path().join("pg_wal")).expect("a link");
@@ -439,7 +474,7 @@ async fn a_write_ahead_log_that_is_a_link_stays_one() {
 #[tokio::test]
 async fn damage_of_a_part_is_named() {
     let (server, store) = start().await;
-    let written = write(&store, &tar_of(make_tree().path())).await;
+    let written = write(&store, sent(make_tree().path())).await;
     let info = written.commit(about()).await.expect("committed");
     let part = &info.parts[1];
     let file = server.file(&object(&part.name));
@@ -472,7 +507,7 @@ async fn damage_of_a_part_is_named() {
 #[tokio::test]
 async fn files_outside_of_the_directory_are_refused() {
     let (server, store) = start().await;
-    let written = write(&store, &tar_of(make_tree().path())).await;
+    let written = write(&store, sent(make_tree().path())).await;
     let info = written.commit(about()).await.expect("committed");
     let refused = async |members: &[(&str, Option<&str>)]| {
         let mut tar = tar::Builder::new(Vec::new());
@@ -524,7 +559,7 @@ async fn refusal(change: impl FnOnce(&Path), edit: impl FnOnce(String) -> String
     let tree = make_tree();
     let manifest = edit(manifest_of(tree.path()));
     change(tree.path());
-    let written = write(&store, &tar_with(tree.path(), &manifest)).await;
+    let written = write(&store, sent_with(tree.path(), &manifest)).await;
     let info = written.commit(about()).await.expect("committed");
     let error = restore(&store, &info).await.err().expect("an error");
     let cause = std::error::Error::source(&error).map_or(String::new(), |cause| format!(": {cause}"));
@@ -576,14 +611,14 @@ async fn a_file_that_is_not_as_the_manifest_says_is_named() {
 #[tokio::test]
 async fn an_upload_that_fails_leaves_no_backup() {
     let (server, store) = start().await;
-    let tar = tar_of(make_tree().path());
+    let mut sent = sent(make_tree().path());
     let failing = Fault {
         path: "pgdata-0002".to_owned(),
         ..Fault::refuse(503, "SlowDown")
     };
     server.store.inject(failing);
     let writer = writer(&store).with_limit(Duration::from_secs(1));
-    let error = writer.write(&tar[..], |_| {}).await.expect_err("an error");
+    let error = writer.write(&mut sent, |_| {}).await.expect_err("an error");
     assert!(matches!(error, BaseError::Store(Problem::Throttled(_))), "{error}");
     assert!(server.file(&object("pgdata-0001.tar.zst")).exists());
     assert!(
@@ -596,31 +631,46 @@ async fn an_upload_that_fails_leaves_no_backup() {
 #[tokio::test]
 async fn a_stream_that_is_cut_off_leaves_no_backup() {
     let (server, store) = start().await;
-    let tar = tar_of(make_tree().path());
-    for length in [0, 512, tar.len() / 2, tar.len() - 2048] {
-        let error = writer(&store)
-            .write(&tar[..length], |_| {})
-            .await
-            .expect_err("an error");
-        assert!(matches!(error, BaseError::Tar(_)), "{error}");
+    let whole = sent(make_tree().path());
+    let refused = async |mut sent: Sent| {
+        let error = writer(&store).write(&mut sent, |_| {}).await.expect_err("an error");
         // The name is in use then: another attempt has another one.
         let _ = fs::remove_dir_all(server.file(&object("")));
+        error
+    };
+    let tar = |tar: Bytes| Sent { tar, ..whole.clone() };
+    let length = whole.tar.len();
+    for length in [0, 512, length / 2, length - 2048] {
+        let error = refused(tar(whole.tar.slice(..length))).await;
+        assert!(matches!(error, BaseError::Tar(_)), "{error}");
     }
-    let without_manifest = &[&tar[..512 * 3], &[0; 1024]].concat();
-    writer(&store)
-        .write(&without_manifest[..], |_| {})
-        .await
-        .expect_err("an error");
+    let empty = refused(tar(vec![0; 1024].into())).await;
+    assert!(empty.to_string().contains("no backup_label"), "{empty}");
+    for manifest in [Bytes::new(), whole.manifest.slice(..100)] {
+        let error = refused(Sent {
+            manifest,
+            ..whole.clone()
+        });
+        let error = error.await;
+        assert!(matches!(error, BaseError::Manifest(_)), "{error}");
+    }
+    let failed = Sent {
+        failure: Some("checksum verification failure"),
+        ..whole.clone()
+    };
+    let error = refused(failed).await;
+    assert!(matches!(error, BaseError::Read(_)), "{error}");
+    assert_eq!(listed(&store).await, []);
 }
 
 #[tokio::test]
 async fn a_name_that_is_taken_is_not_written_again() {
     let (_server, store) = start().await;
     let tree = make_tree();
-    let first = write(&store, &tar_of(tree.path())).await;
+    let first = write(&store, sent(tree.path())).await;
     first.commit(about()).await.expect("committed");
     fs::write(tree.path().join("base/0/1"), b"other").expect("written");
-    let again = writer(&store).write(&tar_of(tree.path())[..], |_| {}).await;
+    let again = writer(&store).write(&mut sent(tree.path()), |_| {}).await;
     assert!(
         matches!(again, Err(BaseError::Store(Problem::Conflict(_)))),
         "{again:?}"
@@ -630,7 +680,7 @@ async fn a_name_that_is_taken_is_not_written_again() {
 #[tokio::test]
 async fn a_lost_reply_to_the_commit_makes_one_backup() {
     let (server, store) = start().await;
-    let written = write(&store, &tar_of(make_tree().path())).await;
+    let written = write(&store, sent(make_tree().path())).await;
     let lost = Fault {
         path: "backup.json".to_owned(),
         ..Fault::new(Effect::LoseReply).method("PUT").times(1)
@@ -658,7 +708,7 @@ async fn of_several_attempts_at_one_backup_the_last_becomes_visible() {
     let first = Ok(Begun::First(Vec::new()));
     assert_eq!(begin(&name(), "0b1e", 1).await, first);
     assert_eq!(begin(&name(), "0b1e", 1).await, first, "its answer was lost");
-    let written = write(&store, &tar_of(make_tree().path())).await;
+    let written = write(&store, sent(make_tree().path())).await;
     assert_eq!(begin(&later, "0b1e", 2).await, first);
     assert_eq!(
         (is_marked(&name()).await, is_marked(&later).await),
@@ -679,9 +729,9 @@ async fn of_several_attempts_at_one_backup_the_last_becomes_visible() {
     assert_eq!(is_marked(&later).await, Ok(false));
 
     let writer = Writer::new(store.clone(), folder(), 1, later, PART_SIZE);
-    let tar = tar_of(make_tree().path());
+    let mut sent = sent(make_tree().path());
     let info = writer
-        .write(&tar[..], |_| ())
+        .write(&mut sent, |_| ())
         .await
         .expect("written")
         .commit(about())
@@ -796,7 +846,7 @@ fn left(server: &Server) -> Vec<String> {
 async fn a_backup_is_removed_in_steps_and_is_none_from_the_first_one_on() {
     let (server, store) = start().await;
     let tree = make_tree();
-    let written = write(&store, &tar_of(tree.path())).await;
+    let written = write(&store, sent(tree.path())).await;
     written.commit(about()).await.expect("committed");
     let remover = Remover::open(&support::s3(server.store.url()), &support::access()).expect("a remover");
     let removed = async || remove(&remover, &folder(), 1, &name(), LIMIT).await;
@@ -819,7 +869,7 @@ async fn a_backup_is_removed_in_steps_and_is_none_from_the_first_one_on() {
 async fn a_backup_that_is_removed_while_it_is_made_is_never_complete() {
     let (server, store) = start().await;
     let tree = make_tree();
-    let written = write(&store, &tar_of(tree.path())).await;
+    let written = write(&store, sent(tree.path())).await;
     let remover = Remover::open(&support::s3(server.store.url()), &support::access()).expect("a remover");
     remove(&remover, &folder(), 1, &name(), LIMIT).await.expect("removed");
     assert_eq!(left(&server), ["deleted.json"]);

@@ -152,12 +152,17 @@ pub enum Command {
         #[arg(short, long, value_enum, default_value_t = Format::Text)]
         output: Format,
     },
-    /// Make a new database from the backups of one that is there, as it was at some time.
+    /// Make a new database from the backups of one that is there, as it was at some time; or recover that one in place.
     Recover {
-        /// The database whose backups are used. It is not changed.
+        /// The database whose backups are used.
         name: String,
-        /// The name of the new database.
-        new: String,
+        /// The name of the new database. The other one is not changed.
+        #[arg(required_unless_present = "in_place", conflicts_with = "in_place")]
+        new: Option<String>,
+        /// Recover the database itself, under its name, on new volumes: all instances stop first. Those of before are kept until
+        /// `confirm-recovery`.
+        #[arg(long)]
+        in_place: bool,
         /// The time, such as `2026-11-24T23:05:01Z` or `"10 minutes ago"`; the end of the archived WAL if absent.
         #[arg(long, value_name = "TIME")]
         to: Option<String>,
@@ -168,6 +173,10 @@ pub enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Go back to what a database was before it was recovered in place. What was written since is kept until `confirm-recovery`.
+    UndoRecovery(Name),
+    /// Delete the volumes that a recovery in place, or its undoing, has left: there is no way back then.
+    ConfirmRecovery(Name),
     /// Try the backups: make a database from the newest one and all archived WAL, check it, and remove it.
     Drill(Drill),
     /// Stop an instance's PostgreSQL cleanly and keep it stopped; its pod and volume stay.

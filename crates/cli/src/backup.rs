@@ -18,10 +18,7 @@ use crate::text::{Page, instant};
 /// If the database has no store.
 pub fn one_more(db: &ClusteredDatabase, source: BackupSource, now: DateTime<Utc>) -> Result<DatabaseBackup> {
     let name = db.name_any();
-    ensure!(
-        db.spec.backup.is_some(),
-        "{name} has no store for backups: set its spec.backup.store"
-    );
+    has_store(db)?;
     let spec = DatabaseBackupSpec {
         cluster_ref: ClusterReference { name: name.clone() },
         source,
@@ -30,6 +27,24 @@ pub fn one_more(db: &ClusteredDatabase, source: BackupSource, now: DateTime<Utc>
         &format!("{name}-{}", now.format("%Y%m%d%H%M%S")),
         spec,
     ))
+}
+
+/// Fails if the database has no store.
+pub(crate) fn has_store(db: &ClusteredDatabase) -> Result<()> {
+    ensure!(
+        db.spec.backup.is_some(),
+        "{} has no store for backups: set its spec.backup.store",
+        db.name_any()
+    );
+    Ok(())
+}
+
+/// The target of a recovery to this time.
+pub(crate) fn target(time: DateTime<Utc>) -> RecoveryTarget {
+    RecoveryTarget {
+        time: Some(time),
+        ..RecoveryTarget::default()
+    }
 }
 
 /// The page of the backups.
@@ -186,10 +201,7 @@ pub fn recovered(
     let source = db.name_any();
     ensure!(name != source, "{source} is there: give the new database another name");
     let uid = db.uid().context("the database has no UID")?;
-    let target = time.map(|time| RecoveryTarget {
-        time: Some(time),
-        ..RecoveryTarget::default()
-    });
+    let target = time.map(target);
     let spec = machine::drill::recovered(&source, &uid, &db.spec, backup, target).with_context(|| no_store(&source))?;
     let mut new = ClusteredDatabase::new(name, spec);
     new.metadata.namespace = db.namespace();

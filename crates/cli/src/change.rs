@@ -1,10 +1,10 @@
 //! Changes of a database, each one small patch.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use api::names::Names;
 use api::operation::{
-    AcceptLoss, Action, ClusterReference, ClusteredDatabaseOperationSpec, DiscardQuarantined, RecreateLease, Restart,
-    Switchover, TakeImage,
+    AcceptLoss, Action, ClusterReference, ClusteredDatabaseOperationSpec, ConfirmRecovery, DiscardQuarantined, Recover,
+    RecreateLease, Restart, Switchover, TakeImage, UndoRecovery,
 };
 use api::spec::PrimaryUpdatePolicy;
 use api::{ClusteredDatabase, ClusteredDatabaseOperation};
@@ -13,7 +13,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::backup;
 use crate::cluster::Cluster;
+use crate::text::instant;
 
 /// The name of this program in `managedFields`.
 const MANAGER: &str = "kubectl-cdb";
@@ -29,6 +31,18 @@ pub enum Wish<'a> {
     AcceptLoss(u64),
     /// The lost Lease is to be made again.
     RecreateLease,
+    /// The database is to be recovered in place from this backup, or the last one before the time: as it was then, or to the end of the
+    /// archived WAL.
+    Recover {
+        /// The backup's name in the store.
+        backup: Option<&'a str>,
+        /// The time.
+        time: Option<DateTime<Utc>>,
+    },
+    /// What was before the last recovery in place is to come back.
+    UndoRecovery,
+    /// The volumes that a recovery in place has left are to be deleted.
+    ConfirmRecovery,
     /// This instance is to remove the quarantined data of this name.
     DiscardQuarantined(&'a str, &'a str),
     /// This instance's PostgreSQL is to be stopped, and to stay so.
@@ -106,6 +120,32 @@ pub fn change(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Res
             let action = Action::RecreateLease(RecreateLease {});
             Ok(ask(operation(db, &format!("{name}-lease"), action, now), &told))
         }
+        Wish::Recover { backup: of, time } => {
+            recoverable(db, time, now)?;
+            let action = Action::Recover(Recover {
+                backup: of.map(str::to_owned),
+                target: time.map(backup::target),
+            });
+            let when = time.map_or("the end of its archived WAL".to_owned(), instant);
+            let told = format!(
+                "{name} is to stop, and to come back as of {when}; the volumes of before are kept until `kubectl cdb confirm-recovery \
+                 {name}`"
+            );
+            Ok(ask(operation(db, &format!("{name}-recover"), action, now), &told))
+        }
+        Wish::UndoRecovery => {
+            let told = format!("{name} is to stop, and to come back as it was before its recovery");
+            let action = Action::UndoRecovery(UndoRecovery {});
+            Ok(ask(operation(db, &format!("{name}-undo-recovery"), action, now), &told))
+        }
+        Wish::ConfirmRecovery => {
+            let told = format!("the volumes of {name} that are not in use are to be deleted");
+            let action = Action::ConfirmRecovery(ConfirmRecovery {});
+            Ok(ask(
+                operation(db, &format!("{name}-confirm-recovery"), action, now),
+                &told,
+            ))
+        }
         Wish::Fence(instance) => {
             exists(db, instance)?;
             if db.spec.fenced.iter().any(|fenced| fenced == instance) {
@@ -164,6 +204,26 @@ pub fn change(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Res
             Ok((patch(json!({"spec": {"hibernated": hibernate}})), told))
         }
     }
+}
+
+/// Fails if no backup can reach this time, as far as that is known.
+fn recoverable(db: &ClusteredDatabase, time: Option<DateTime<Utc>>, now: DateTime<Utc>) -> Result<()> {
+    let name = db.name_any();
+    backup::has_store(db)?;
+    let Some(time) = time else { return Ok(()) };
+    ensure!(time <= now, "{} is still to come", instant(time));
+    let backup = db.status.as_ref().and_then(|status| status.backup.as_ref());
+    let catalogue = backup.and_then(|backup| backup.catalogue.as_ref());
+    let Some(first) = catalogue.and_then(|catalogue| catalogue.first_recoverable_time) else {
+        return Ok(());
+    };
+    ensure!(
+        first <= time,
+        "{} is before the earliest time that the backups of {name} reach, {}",
+        instant(time),
+        instant(first)
+    );
+    Ok(())
 }
 
 /// An operation is to be made, and what to tell of it.
@@ -289,6 +349,52 @@ mod tests {
 
     fn patched(patch: Value) -> Option<Change> {
         Some(Change::Patch(patch))
+    }
+
+    #[test]
+    fn a_recovery_in_place_is_asked_for_only_where_a_backup_may_reach() {
+        let store = || json!({"backup": {"store": {"s3": {"bucket": "b"}}}});
+        let mut database = database(store());
+        let catalogue = json!({"archive": {}, "catalogue": {"backups": 1, "storedBytes": 7, "firstRecoverableTime": "2026-12-01T00:00:00Z"}});
+        database.status.as_mut().unwrap().backup = serde_json::from_value(catalogue).ok();
+        assert!(database.status.as_ref().unwrap().backup.is_some());
+        let now = "2027-01-01T00:00:00Z".parse().unwrap();
+        let ask = |time: Option<&str>| {
+            let time = time.map(|time| time.parse().unwrap());
+            change(&database, Wish::Recover { backup: None, time }, now)
+        };
+        let (Some(Change::Make(operation)), told) = ask(Some("2026-12-31T00:00:00Z")).unwrap() else {
+            panic!("no operation")
+        };
+        assert_eq!(api::operation::refusal(&operation.spec, None), None);
+        assert!(told.contains("confirm-recovery demo"), "{told}");
+        let target = operation.spec.actions.recover.unwrap().target.unwrap();
+        assert_eq!(target.time, Some("2026-12-31T00:00:00Z".parse().unwrap()));
+        let (Some(Change::Make(latest)), _) = ask(None).unwrap() else {
+            panic!("no operation")
+        };
+        assert_eq!(latest.spec.actions.recover.unwrap().target, None);
+        for (time, why) in [
+            ("2026-11-30T00:00:00Z", "earliest time"),
+            ("2027-01-02T00:00:00Z", "still to come"),
+        ] {
+            let error = ask(Some(time)).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        let without = of(
+            json!({}),
+            Wish::Recover {
+                backup: None,
+                time: None,
+            },
+        );
+        assert!(without.unwrap_err().to_string().contains("no store"));
+        for wish in [Wish::UndoRecovery, Wish::ConfirmRecovery] {
+            let Some(Change::Make(operation)) = of(json!({}), wish).unwrap() else {
+                panic!("no operation")
+            };
+            assert_eq!(api::operation::refusal(&operation.spec, None), None);
+        }
     }
 
     #[test]

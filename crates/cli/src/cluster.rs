@@ -319,8 +319,7 @@ fn concerns(names: &Names, kind: &ApiResource, object: &DynamicObject) -> bool {
 }
 
 fn claim(names: &Names, name: &str) -> bool {
-    let pod = name.split_once('-').map(|(_, pod)| pod);
-    pod.is_some_and(|pod| names.ordinal(pod).is_some())
+    api::names::parse_claim(name).is_some_and(|(_, _, pod)| names.ordinal(pod).is_some())
 }
 
 fn snapshot_name(names: &Names, name: &str) -> bool {

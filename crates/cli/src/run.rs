@@ -14,7 +14,7 @@ use kube::api::ListParams;
 use serde::Serialize;
 
 use crate::arguments::{Arguments, Command, Format, View};
-use crate::change::{self, Wish};
+use crate::change::{self, Change as Asked, Wish};
 use crate::cluster::{Cluster, Place};
 use crate::fleet::FleetPage;
 use crate::look::Look;
@@ -121,10 +121,22 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
         Command::Recover {
             name,
             new,
+            in_place: _,
             to,
             backup,
             dry_run,
-        } => recover(place, (name, new), to.as_deref(), backup.clone(), *dry_run).await,
+        } => {
+            recover(
+                place,
+                (name, new.as_deref()),
+                to.as_deref(),
+                backup.as_deref(),
+                *dry_run,
+            )
+            .await
+        }
+        Command::UndoRecovery(of) => wish(place, &of.name, Wish::UndoRecovery).await,
+        Command::ConfirmRecovery(of) => wish(place, &of.name, Wish::ConfirmRecovery).await,
         Command::Drill(drill) => drill::run(place, drill, say).await,
         Command::Fence(of) => wish(place, &of.name, Wish::Fence(&of.instance)).await,
         Command::Unfence(of) => wish(place, &of.name, Wish::Unfence(&of.instance)).await,
@@ -165,14 +177,26 @@ async fn back_up(place: &Place, name: &str, source: BackupSource) -> Result<u8> 
 
 async fn recover(
     place: &Place,
-    (name, new): (&str, &str),
+    (name, new): (&str, Option<&str>),
     to: Option<&str>,
-    of: Option<String>,
+    of: Option<&str>,
     dry_run: bool,
 ) -> Result<u8> {
+    let now = Utc::now();
+    let time = to.map(|text| backup::time(text, now)).transpose()?;
     let cluster = Cluster::connect(place).await?;
-    let time = to.map(|text| backup::time(text, Utc::now())).transpose()?;
-    let recovered = backup::recovered(&cluster.database(name).await?, new, time, of)?;
+    let Some(new) = new else {
+        let in_place = Wish::Recover { backup: of, time };
+        if !dry_run {
+            return wish(place, name, in_place).await;
+        }
+        let (asked, _) = change::change(&cluster.database(name).await?, in_place, now)?;
+        let Some(Asked::Make(operation)) = asked else {
+            return Ok(0);
+        };
+        return say(&serde_saphyr::to_string(&operation).context("cannot write YAML")?);
+    };
+    let recovered = backup::recovered(&cluster.database(name).await?, new, time, of.map(str::to_owned))?;
     if dry_run {
         return say(&serde_saphyr::to_string(&recovered).context("cannot write YAML")?);
     }

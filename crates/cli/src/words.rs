@@ -1,7 +1,7 @@
 //! Texts for actions.
 
 use api::status::{WaitActor, WaitReason};
-use machine::cluster::{Action, Apply, ApplyHow, OwnedObject, StatusChange};
+use machine::cluster::{Action, Apply, ApplyHow, LeaseChange, OwnedObject, StatusChange};
 
 /// Describes an action, in the imperative. `name` is the database's.
 pub fn action(action: &Action, name: &str) -> String {
@@ -25,6 +25,12 @@ pub fn action(action: &Action, name: &str) -> String {
         Action::OrphanStatefulSet(set) => format!("delete StatefulSet {} and keep its pods", set.name()),
         Action::DeleteStatefulSet(set) => format!("delete StatefulSet {} with its pods", set.name()),
         Action::MakeWalClaim { name, node } => format!("make claim {name} for a WAL volume, for the pod on {node}"),
+        Action::ChangeLease(lease, LeaseChange::Volumes(set)) => {
+            format!("set Lease {} to set {set} of the volumes", lease.name())
+        }
+        Action::ChangeLease(lease, LeaseChange::ForgetFormer) => {
+            format!("let Lease {} forget the former volumes", lease.name())
+        }
         Action::AdoptClaim(claim) => format!("take over claim {}", claim.name()),
         Action::MakeBackup { name, .. } => format!("make DatabaseBackup {name}"),
         Action::MakeDrill(name) => format!("make ClusteredDatabase {name} from the backups, for a drill"),
@@ -64,6 +70,7 @@ pub fn change(change: &StatusChange) -> Option<String> {
         StatusChange::Discard(discard) => format!("let {} remove {}", discard.instance, discard.name),
         StatusChange::RecordFinalBackup(memo) => format!("take a last backup, {}", memo.name),
         StatusChange::RequestStop => "stop PostgreSQL everywhere".to_owned(),
+        StatusChange::UseVolumes { set, .. } => format!("run on set {set} of the volumes"),
         StatusChange::EndStop => "start PostgreSQL again everywhere".to_owned(),
         _ => return None,
     })

@@ -121,6 +121,14 @@ impl SqlClient {
         self.psql(&uri, CONNECT, sql).await
     }
 
+    /// Like [`Self::try_sql`], with another URI.
+    ///
+    /// # Errors
+    /// When psql fails; the error is what it printed.
+    pub async fn sql_as(&self, uri: &str, sql: &str) -> Result<String> {
+        self.psql(uri, CONNECT_NOW, sql).await
+    }
+
     async fn psql(&self, uri: &str, connect: u8, sql: &str) -> Result<String> {
         let script = format!(
             "export PGCONNECT_TIMEOUT={connect}; exec psql \"{uri}\" --no-psqlrc --quiet --tuples-only --no-align --set ON_ERROR_STOP=1 --command \"$1\""

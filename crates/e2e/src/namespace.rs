@@ -6,9 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use api::backup::{BackupSource, DatabaseBackupSpec, StoredBackup};
 use api::operation::{Action, ClusterReference, ClusteredDatabaseOperationSpec, OperationPhase};
-use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, Phase};
+use api::user::UserPhase;
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, DatabaseUser, Phase};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Event, Namespace as KubeNamespace, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Event, Namespace as KubeNamespace, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -200,6 +201,77 @@ impl Namespace {
         .await
     }
 
+    /// Makes a user of a database.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn declare_user(&self, database: &str, name: &str, spec: Value) -> Result<DatabaseUser> {
+        let mut spec = spec;
+        spec["clusterRef"] = json!({ "name": database });
+        let resource = DatabaseUser::new(name, serde_json::from_value(spec).context("read the spec")?);
+        let made = self.api().create(&PostParams::default(), &resource).await;
+        made.with_context(|| format!("create user {name}"))
+    }
+
+    /// Changes a user by a merge patch of its spec.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn change_user(&self, name: &str, spec: Value) -> Result<DatabaseUser> {
+        let patch = Patch::Merge(json!({ "spec": spec }));
+        let changed = self.api().patch(name, &PatchParams::default(), &patch).await;
+        changed.with_context(|| format!("change user {name}"))
+    }
+
+    /// Waits until a user is in `phase` at its newest generation; returns it and the time that took.
+    ///
+    /// # Errors
+    /// After `limit`, with what the status says.
+    pub async fn wait_user(&self, name: &str, phase: UserPhase, limit: Duration) -> Result<(DatabaseUser, Duration)> {
+        until(&format!("user {name} to be {phase:?}"), limit, || async {
+            let user: DatabaseUser = self.api().get(name).await?;
+            let status = user.status.clone().unwrap_or_default();
+            let current = status.observed_generation == user.metadata.generation;
+            Ok(if status.phase == Some(phase) && current {
+                Seen::Yes(user)
+            } else {
+                Seen::NotYet(format!("{status:?}"))
+            })
+        })
+        .await
+    }
+
+    /// Waits until a user is gone; returns the time that took.
+    ///
+    /// # Errors
+    /// After `limit`, with what the status says.
+    pub async fn wait_user_gone(&self, name: &str, limit: Duration) -> Result<Duration> {
+        let ((), took) = until(&format!("user {name} to be gone"), limit, || async {
+            let user = self.api::<DatabaseUser>().get_opt(name).await?;
+            Ok(match user {
+                None => Seen::Yes(()),
+                Some(user) => Seen::NotYet(format!("{:?}", user.status)),
+            })
+        })
+        .await?;
+        Ok(took)
+    }
+
+    /// The text under a key of a Secret.
+    ///
+    /// # Errors
+    /// When it cannot be read, or there is none.
+    pub async fn secret_text(&self, name: &str, key: &str) -> Result<String> {
+        let secret = self
+            .api::<Secret>()
+            .get(name)
+            .await
+            .with_context(|| format!("read Secret {name}"))?;
+        let text = secret.data.and_then(|mut data| data.remove(key));
+        let text = text.with_context(|| format!("Secret {name} has no key {key}"))?;
+        String::from_utf8(text.0).context("a text")
+    }
+
     /// The database as it is now.
     ///
     /// # Errors
@@ -282,7 +354,9 @@ impl Namespace {
     pub async fn reign(&self, database: &str) -> Result<(String, i32)> {
         let lease = self.api::<Lease>().get(database).await.context("read the Lease")?;
         let spec = lease.spec.unwrap_or_default();
-        let holder = spec.holder_identity.context("the lease has no holder")?;
+        let record = lease.metadata.annotations.unwrap_or_default();
+        let holder = spec.holder_identity;
+        let holder = holder.with_context(|| format!("the lease has no holder: {record:?}"))?;
         Ok((holder, spec.lease_transitions.unwrap_or(0)))
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use api::user::UserPhase;
 use e2e::{Namespace, connect_for_test, manifest};
 use kube::ResourceExt;
 
@@ -14,19 +15,19 @@ const BOUND: Duration = Duration::from_secs(420);
 async fn every_example_becomes_ready() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-examples").await?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let mut databases = Vec::new();
+    let (mut databases, mut users) = (Vec::new(), Vec::new());
     for entry in std::fs::read_dir(&directory).context("list the examples")? {
         let path = entry?.path();
         let yaml = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
         let objects = manifest::parse(&yaml)?;
         manifest::apply(&namespace.client, &namespace.name, &objects).await?;
-        let kind = |object: &&kube::api::DynamicObject| {
-            object
-                .types
-                .as_ref()
-                .is_some_and(|types| types.kind == "ClusteredDatabase")
-        };
-        databases.extend(objects.iter().filter(kind).map(ResourceExt::name_any));
+        for object in &objects {
+            match object.types.as_ref().map(|types| types.kind.as_str()) {
+                Some("ClusteredDatabase") => databases.push(object.name_any()),
+                Some("DatabaseUser") => users.push(object.name_any()),
+                _ => {}
+            }
+        }
     }
     if databases.is_empty() {
         bail!("there are no examples in {}", directory.display());
@@ -38,5 +39,8 @@ async fn every_example_becomes_ready() -> Result<()> {
         anyhow::Ok(())
     });
     futures::future::try_join_all(waits).await?;
+    for name in &users {
+        namespace.wait_user(name, UserPhase::Ready, BOUND).await?;
+    }
     namespace.begin_removal().await
 }

@@ -313,7 +313,7 @@ async fn volumes_that_are_deleted_are_filled_again(namespace: &Namespace, sql: &
         let pods = namespace.pod_uids("db").await?;
         let is_its = |pod: &&String| (**pod == primary) == (role == "primary");
         let (ordinal, pod) = (0..).zip(pods.keys()).find(|(_, pod)| is_its(pod)).context("a pod")?;
-        let claim = Names::new("db").data_claim(ordinal);
+        let claim = Names::new("db").data_claim(0, ordinal);
         let filled = async {
             let now = DeleteParams::default();
             namespace.api::<PersistentVolumeClaim>().delete(&claim, &now).await?;

@@ -95,7 +95,7 @@ async fn the_loss_of_two_volumes_is_accepted_and_new_members_are_filled_from_the
     }
     let now = DeleteParams::default().grace_period(0);
     for ordinal in (0..3).filter(|ordinal| lost.contains(&names.pod(*ordinal))) {
-        let claim = names.data_claim(ordinal);
+        let claim = names.data_claim(0, ordinal);
         namespace.api::<PersistentVolumeClaim>().delete(&claim, &now).await?;
         namespace.api::<Pod>().delete(&names.pod(ordinal), &now).await?;
     }

@@ -1,12 +1,14 @@
 //! End-to-end: a backup into a store that runs on this machine, and another database from it, as it was at some time.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use api::backup::{BackupRole, StoredBackup};
-use api::operation::OperationPhase;
+use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, UndoRecovery};
+use api::spec::RecoveryTarget;
 use api::status::{BackupCatalogue, FailureReason, WaitReason};
 use api::{ClusteredDatabase, DatabaseBackup};
 use cli::cluster::Place;
@@ -15,7 +17,7 @@ use e2e::namespace::summary;
 use e2e::store::{BUCKET, RECIPIENT, SECRET, Store, close_segment};
 use e2e::wait::{Seen, until};
 use e2e::{KUBECONFIG_VARIABLE, Namespace, SqlClient, connect_for_test};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
@@ -304,5 +306,136 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
         })
     })
     .await?;
+    namespace.begin_removal().await
+}
+
+/// Names of the claims, each with its template: `data`, `wal1`.
+async fn templates(namespace: &Namespace) -> Result<BTreeSet<String>> {
+    let claims = namespace
+        .api::<PersistentVolumeClaim>()
+        .list(&ListParams::default())
+        .await?;
+    let names = claims.iter().map(ResourceExt::name_any);
+    Ok(names
+        .filter_map(|name| Some(name.split_once('-')?.0.to_owned()))
+        .collect())
+}
+
+async fn expect_templates(namespace: &Namespace, expected: [&str; 2]) -> Result<()> {
+    until(&format!("claims of {expected:?} alone"), BOUND, || async {
+        let found = templates(namespace).await?;
+        Ok(if found.iter().eq(expected.iter()) {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{found:?}"))
+        })
+    })
+    .await?;
+    Ok(())
+}
+
+/// Recovers to this time, or to the end of the archive.
+async fn recovers(namespace: &Namespace, operation: &str, time: Option<&str>, phase: OperationPhase) -> Result<String> {
+    let time = time.map(str::parse).transpose()?;
+    let target = time.map(|time| RecoveryTarget {
+        time: Some(time),
+        ..RecoveryTarget::default()
+    });
+    let begun = Instant::now();
+    let recover = Action::Recover(Recover { backup: None, target });
+    namespace.ask("db", operation, recover).await?;
+    let message = namespace.wait_operation(operation, phase, BOUND).await?;
+    println!(
+        "{operation}: {phase:?} after {:.1} s: {message}",
+        begun.elapsed().as_secs_f64()
+    );
+    Ok(message)
+}
+
+#[tokio::test]
+async fn a_database_is_recovered_in_place_and_goes_back() -> Result<()> {
+    let kubeconfig = std::env::var(KUBECONFIG_VARIABLE).context(KUBECONFIG_VARIABLE)?;
+    let store = Store::start(Path::new(&kubeconfig)).await?;
+    store.test_store().make_bucket(BUCKET)?;
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-in-place").await?;
+    store.let_in(&namespace).await?;
+    let encryption = json!({"recipients": [RECIPIENT], "identitySecretRef": {"name": SECRET}});
+    let storage = json!({"data": {"size": "1Gi"}, "wal": {"size": "1Gi"}});
+    let backup = json!({"store": store.spec(), "encryption": encryption});
+    namespace
+        .create("db", json!({"replicas": 2, "storage": storage, "backup": backup}))
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int); INSERT INTO t VALUES (1)").await?;
+    namespace.back_up("db", "first").await?;
+    namespace.wait_backup("first", BOUND).await?;
+    sql.sql("INSERT INTO t VALUES (2)").await?;
+    let before = sql.sql(NOW).await?;
+    sql.sql("DROP TABLE t; CREATE TABLE t (v int); INSERT INTO t VALUES (3)")
+        .await?;
+    close_segment(&namespace, "db").await?;
+
+    recovers(&namespace, "recover", Some(&before), OperationPhase::Completed).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    ensure!(
+        sql.sql(ROWS).await? == "1,2",
+        "through the same Service, with the same password"
+    );
+    sql.sql("INSERT INTO t VALUES (10)").await?;
+    let refused = recovers(&namespace, "too-early", None, OperationPhase::Failed).await?;
+    ensure!(refused.contains("confirm-recovery db"), "{refused}");
+
+    // There and back again: nothing is lost on either set of volumes.
+    for (operation, rows) in [("undo", "3"), ("redo", "1,2,10")] {
+        let begun = Instant::now();
+        namespace
+            .ask("db", operation, Action::UndoRecovery(UndoRecovery {}))
+            .await?;
+        namespace
+            .wait_operation(operation, OperationPhase::Completed, BOUND)
+            .await?;
+        println!("{operation}: {:.1} s", begun.elapsed().as_secs_f64());
+        namespace.wait_ready("db", BOUND).await?;
+        let found = sql.sql(ROWS).await?;
+        ensure!(found == rows, "{operation}: {found}");
+    }
+    ensure!(templates(&namespace).await?.len() == 4, "both sets are kept");
+    let confirm = Action::ConfirmRecovery(ConfirmRecovery {});
+    namespace.ask("db", "confirm", confirm.clone()).await?;
+    namespace
+        .wait_operation("confirm", OperationPhase::Completed, BOUND)
+        .await?;
+    expect_templates(&namespace, ["data1", "wal1"]).await?;
+
+    // Nothing stops for what no backup leads to.
+    let pods = namespace.pod_uids("db").await?;
+    let early = Some("2020-01-01T00:00:00Z");
+    let failed = recovers(&namespace, "early", early, OperationPhase::Failed).await?;
+    ensure!(
+        failed.contains("no backup ends before the target") && failed.contains("nothing was changed"),
+        "{failed}"
+    );
+    ensure!(namespace.pod_uids("db").await? == pods, "nothing has stopped");
+    // What cannot be known before leaves the database as it was, without a trace.
+    let late = sql.sql(NOW).await?;
+    let failed = recovers(&namespace, "late", Some(&late), OperationPhase::Failed).await?;
+    ensure!(failed.contains("the database goes on as it was"), "{failed}");
+    namespace.wait_ready("db", BOUND).await?;
+    ensure!(sql.sql(ROWS).await? == "1,2,10", "as it was");
+    expect_templates(&namespace, ["data1", "wal1"]).await?;
+
+    // Once more, along the timelines of all that: from the backup of before the first recovery.
+    sql.sql("INSERT INTO t VALUES (11)").await?;
+    close_segment(&namespace, "db").await?;
+    recovers(&namespace, "latest", None, OperationPhase::Completed).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    ensure!(sql.sql(ROWS).await? == "1,2,10,11", "all that was archived");
+    namespace.ask("db", "confirm-latest", confirm).await?;
+    namespace
+        .wait_operation("confirm-latest", OperationPhase::Completed, BOUND)
+        .await?;
+    namespace.back_up("db", "last").await?;
+    namespace.wait_backup("last", BOUND).await?;
     namespace.begin_removal().await
 }

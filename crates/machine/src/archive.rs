@@ -322,6 +322,20 @@ pub struct ArchiveRecord {
     /// The backups in the store, as a holder has seen them last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub catalogue: Option<BackupCatalogue>,
+    /// The recovery in place that the store was looked through for last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked: Option<RecoveryChecked>,
+}
+
+/// Whether a store has all that a recovery needs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoveryChecked {
+    /// UID of the operation that asks for the recovery.
+    pub uid: String,
+    /// Why it cannot be recovered; `None` if it can.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -18,9 +18,7 @@ pub fn recovered(
     backup: Option<String>,
     target: Option<RecoveryTarget>,
 ) -> Option<ClusteredDatabaseSpec> {
-    let backup_spec = spec.backup.as_ref()?;
-    let encryption = backup_spec.encryption.as_ref();
-    let uid8 = uid.get(..8)?;
+    let recovery = recovery(source, uid, spec, backup, target)?;
     let mut new = spec.clone();
     new.bootstrap = Some(BootstrapSpec {
         // The owner gets the password of the new database's own Secret.
@@ -30,22 +28,34 @@ pub fn recovered(
             ..spec.initdb().clone()
         }),
         volumes: None,
-        recovery: Some(RecoverySpec {
-            from: RecoverySource {
-                store: backup_spec.store.clone(),
-                cluster: format!("{source}-{uid8}"),
-                namespace: None,
-                identity_secret_ref: encryption.and_then(|encryption| encryption.identity_secret_ref.clone()),
-            },
-            backup,
-            target,
-            verify_files: false,
-        }),
+        recovery: Some(recovery),
     });
     // What is about instances of the old one.
     (new.primary.prefer, new.fenced) = (None, Vec::new());
     (new.hibernated, new.paused) = (false, false);
     Some(new)
+}
+
+/// A recovery from the backups of the database of this name, UID and spec; `None` if it has no store.
+pub fn recovery(
+    source: &str,
+    uid: &str,
+    spec: &ClusteredDatabaseSpec,
+    backup: Option<String>,
+    target: Option<RecoveryTarget>,
+) -> Option<RecoverySpec> {
+    let own = spec.backup.as_ref()?;
+    Some(RecoverySpec {
+        from: RecoverySource {
+            store: own.store.clone(),
+            cluster: format!("{source}-{}", uid.get(..8)?),
+            namespace: None,
+            identity_secret_ref: own.identity_secret_ref().cloned(),
+        },
+        backup,
+        target,
+        verify_files: false,
+    })
 }
 
 /// The spec of a drill: one instance, which archives nothing and leaves nothing. `None` if the database has no store.

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use api::names::{
     LEASE_ARCHIVE, LEASE_HISTORY, LEASE_HOLDER, LEASE_LOSSY, LEASE_MEMBERS, LEASE_POSITIONS, LEASE_RELEASE, LEASE_RULE,
-    LEASE_SYSTEM_ID, LEASE_TIMELINE,
+    LEASE_SYSTEM_ID, LEASE_TIMELINE, LEASE_VOLUMES,
 };
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::archive::ArchiveRecord;
 use crate::json::{self, InvalidJson};
@@ -107,7 +107,10 @@ pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
         None if system_id.is_none() => 0,
         None => return Err(InvalidLease::Incomplete("spec.leaseTransitions")),
     };
+    let volumes = volumes(lease)?;
     Ok(LeaseRecord {
+        volume_set: volumes.set,
+        former_set: volumes.former.map(|former| former.set),
         version: lease
             .metadata
             .resource_version
@@ -130,6 +133,86 @@ pub fn read(lease: &Lease) -> Result<LeaseRecord, InvalidLease> {
         positions: annotation(lease, LEASE_POSITIONS)?.unwrap_or_default(),
         archive: annotation(lease, LEASE_ARCHIVE)?,
     })
+}
+
+/// What [`LEASE_VOLUMES`] says.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+struct Volumes {
+    /// The set of volumes that the Lease's content is about.
+    set: u32,
+    /// The former one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    former: Option<Former>,
+}
+
+/// The content that the Lease had for another set of volumes when its holder released it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Former {
+    set: u32,
+    /// The annotations of [`OF_A_SET`].
+    content: BTreeMap<String, String>,
+}
+
+/// The annotations that belong to one set of volumes. The others, and the epoch, are common to all: the timeline grows over all sets, so that no
+/// timeline is given twice, and what may be lost by the lossy one counts for all before it.
+const OF_A_SET: [&str; 7] = [
+    LEASE_ARCHIVE,
+    LEASE_HISTORY,
+    LEASE_MEMBERS,
+    LEASE_POSITIONS,
+    LEASE_RELEASE,
+    LEASE_RULE,
+    LEASE_SYSTEM_ID,
+];
+
+fn volumes(lease: &Lease) -> Result<Volumes, InvalidLease> {
+    Ok(annotation(lease, LEASE_VOLUMES)?.unwrap_or_default())
+}
+
+/// The changes of annotations that switch a Lease, which nobody holds, to the set of volumes `to`. The content of the present set is kept
+/// in [`LEASE_VOLUMES`], and the content that was kept for `to` is restored. A new set has none: its first member is made by the operator's
+/// grant. `None` removes an annotation.
+///
+/// # Errors
+/// Fails if the Lease cannot be understood.
+pub fn volumes_changed(lease: &Lease, to: u32) -> Result<BTreeMap<&'static str, Option<String>>, InvalidLease> {
+    let before = volumes(lease)?;
+    let content = |name: &'static str| Some((name.to_owned(), text(lease, name)?.to_owned()));
+    let kept = Former {
+        set: before.set,
+        content: OF_A_SET.into_iter().filter_map(content).collect(),
+    };
+    let mut back = before
+        .former
+        .filter(|former| former.set == to)
+        .map(|former| former.content);
+    let mut changed: BTreeMap<_, _> = OF_A_SET
+        .into_iter()
+        .map(|name| (name, back.as_mut().and_then(|back| back.remove(name))))
+        .collect();
+    let now = Volumes {
+        set: to,
+        former: Some(kept),
+    };
+    changed.insert(LEASE_VOLUMES, Some(written(&now)));
+    Ok(changed)
+}
+
+/// The number of the set of volumes in an empty Lease, as the value of [`LEASE_VOLUMES`]; `None` for the first set.
+pub fn volumes_of(set: u32) -> Option<String> {
+    (set > 0).then(|| written(&Volumes { set, former: None }))
+}
+
+/// The changes of annotations that remove the content kept for the former set of volumes.
+///
+/// # Errors
+/// Fails if the Lease cannot be understood.
+pub fn former_forgotten(lease: &Lease) -> Result<BTreeMap<&'static str, Option<String>>, InvalidLease> {
+    let now = Volumes {
+        set: volumes(lease)?.set,
+        former: None,
+    };
+    Ok(BTreeMap::from([(LEASE_VOLUMES, Some(written(&now)))]))
 }
 
 /// Lays `content` over `base` (for its name, labels and owners), renewed at `now` by the writer's clock.

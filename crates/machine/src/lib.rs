@@ -7,6 +7,7 @@
 // Every public function says when it fails. The lint sees only what other crates can use; `pub(crate)` is up to us.
 #![warn(clippy::missing_errors_doc)]
 
+pub mod access;
 pub mod archive;
 pub mod backoff;
 pub mod backup;
@@ -28,6 +29,7 @@ pub mod saga;
 pub mod timing;
 pub mod turns;
 pub mod units;
+pub mod user;
 
 /// The code of the page is run as tests.
 #[cfg(doctest)]

@@ -203,6 +203,13 @@ pub struct LeaseRecord {
     /// How far the archive of WAL is complete, by the holder or the one before it; `None` if there is no archive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub archive: Option<ArchiveRecord>,
+    /// The set of volumes that the members, their rule, the release and the history are of ([`crate::lease_object::volumes_changed`]).
+    /// Epoch and timelines are counted on from set to set.
+    #[serde(default)]
+    pub volume_set: u32,
+    /// The set of before, whose members are kept beside; `None` if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former_set: Option<u32>,
 }
 
 /// So much of the WAL that the last holder is known to have had may be lost by an election while commits wait for nobody.
@@ -249,6 +256,8 @@ impl LeaseRecord {
             members: BTreeMap::new(),
             positions: BTreeMap::new(),
             archive: None,
+            volume_set: 0,
+            former_set: None,
         }
     }
 

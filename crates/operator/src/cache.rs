@@ -29,6 +29,8 @@ pub enum Kind {
     Operation,
     /// `DatabaseBackup`.
     Backup,
+    /// `DatabaseUser`.
+    User,
 }
 
 /// The key of a resource that has a state machine. The empty key stands for all databases.
@@ -70,6 +72,15 @@ impl Key {
         }
     }
 
+    /// A user.
+    pub fn user(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::User,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
     /// The key that stands for every database.
     pub fn all() -> Self {
         Self::default()
@@ -82,6 +93,7 @@ impl std::fmt::Display for Key {
             Kind::Database => write!(f, "{}/{}", self.namespace, self.name),
             Kind::Operation => write!(f, "operation {}/{}", self.namespace, self.name),
             Kind::Backup => write!(f, "backup {}/{}", self.namespace, self.name),
+            Kind::User => write!(f, "user {}/{}", self.namespace, self.name),
         }
     }
 }

@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use api::names::{DATA_VOLUME, LABEL_CLUSTER, LEASE_POSITIONS, Names, WAL_VOLUME};
+use api::names::{LABEL_CLUSTER, LEASE_POSITIONS, Names, parse_claim};
 use api::operation::OperationPhase;
 use api::operation::Request;
 use api::status::NotedRequest;
-use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, Guarded, Unreadable};
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, DatabaseUser, Guarded, Unreadable};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -67,7 +67,7 @@ macro_rules! watched {
             /// The resources have been listed. What belongs to databases is listed after them: of what belongs to none nothing
             /// is kept.
             listed: Notify,
-            /// The operations and backups of each database that have not ended.
+            /// The users of each database, and its operations and backups that have not ended.
             waiting: Mutex<BTreeMap<Key, BTreeSet<Key>>>,
             made: Instant,
         }
@@ -153,6 +153,8 @@ watched! {
             (OPERATION, operation, prune::names_only, LARGEST, Caches::asking_changed),
         /// Each under its own key.
         backups: DatabaseBackup = (BACKUP, backup, prune::names_only, LARGEST, Caches::asking_changed),
+        /// Each under its own key.
+        users: DatabaseUser = (USER, user, prune::names_only, LARGE, Caches::asking_changed),
     }
     of_databases {
         /// The objects of this kind.
@@ -163,7 +165,9 @@ watched! {
         /// The objects of this kind.
         role_bindings: RoleBinding = ("RoleBinding", owned, always, prune::role_binding, LARGEST, Select::Labelled),
         /// Metadata only: by its type the watch asks for no more, and no content of a Secret comes.
-        secrets: PartialObjectMeta<Secret> = ("Secret", owned, always, prune::secret, LARGEST, Select::Labelled),
+        secrets: PartialObjectMeta<Secret> = (SECRET, owned, always, prune::secret, LARGEST, Select::Labelled),
+        /// What primaries tell of DatabaseUsers.
+        config_maps: ConfigMap = (CONFIG_MAP, owned, always, prune::config_map, LARGE, Select::Labelled),
         /// The objects of this kind.
         services: Service = ("Service", owned, always, prune::service, LARGEST, Select::Labelled),
         /// The objects of this kind.
@@ -271,8 +275,14 @@ impl Caches {
         })
     }
 
-    fn asking_changed(&self, concerned: &[Key], _first: bool) -> Vec<Key> {
-        concerned.iter().flat_map(|key| self.note_asking(key)).collect()
+    fn asking_changed(&self, concerned: &[Key], first: bool) -> Vec<Key> {
+        // What the first list shows is not known before its end.
+        let all = if first {
+            [self.operations.keys(), self.backups.keys(), self.users.keys()].concat()
+        } else {
+            concerned.to_vec()
+        };
+        all.iter().flat_map(|key| self.note_asking(key)).collect()
     }
 
     /// Waits until the resources have been listed.
@@ -306,7 +316,14 @@ impl Caches {
         async move {
             let exists = |key: &Key| *key == Key::all() || caches.databases.has(key);
             caches.databases_listed().await;
-            feed(stream, cache(&caches), &*report, exists, |_, _| ()).await;
+            // What users have handed on and are told stands in objects of their database.
+            let wakes_users = [SECRET, CONFIG_MAP].contains(&cache(&caches).kind());
+            let settle = |concerned: &[Key], _: bool| {
+                let users = concerned.iter().filter(|_| wakes_users);
+                let users = users.flat_map(|key| caches.users_of(key));
+                users.for_each(|key| report.touched(key));
+            };
+            feed(stream, cache(&caches), &*report, exists, settle).await;
         }
     }
 
@@ -354,7 +371,7 @@ impl Caches {
         found
     }
 
-    /// The database that an operation or a backup asks, as long as that has not ended.
+    /// The database that a user belongs to, or that an operation or a backup asks, as long as that has not ended.
     fn asked(&self, key: &Key) -> Option<Key> {
         let (cluster, phase) = match key.kind {
             Kind::Database => return None,
@@ -368,12 +385,16 @@ impl Caches {
                 let phase = found.status.as_ref().and_then(|status| status.operation.phase);
                 (found.spec.cluster_ref.name.clone(), phase)
             }
+            Kind::User => {
+                let found = self.users.get(key, &key.name)??;
+                (found.spec.cluster_ref.name.clone(), None)
+            }
         };
         let has_ended = phase.is_some_and(OperationPhase::is_final);
         (!has_ended).then(|| Key::database(&*key.namespace, cluster))
     }
 
-    /// Notes whether an operation or a backup has ended. Returns the databases that this may concern.
+    /// Notes whether an operation or a backup has ended, or a user is there. Returns the databases that this may concern.
     pub fn note_asking(&self, key: &Key) -> Vec<Key> {
         let database = self.asked(key);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -391,7 +412,14 @@ impl Caches {
         concerned
     }
 
-    /// The operations and backups of a database that have not ended.
+    /// The users of a database.
+    pub fn users_of(&self, database: &Key) -> Vec<Key> {
+        let mut all = self.waiting_for(database);
+        all.retain(|key| key.kind == Kind::User);
+        all
+    }
+
+    /// The users of a database, and its operations and backups that have not ended.
     pub fn waiting_for(&self, database: &Key) -> Vec<Key> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.get(database).into_iter().flatten().cloned().collect()
@@ -541,6 +569,9 @@ const STORAGE_CLASS: &str = "StorageClass";
 const NODE: &str = "Node";
 const OPERATION: &str = "ClusteredDatabaseOperation";
 const BACKUP: &str = "DatabaseBackup";
+const USER: &str = "DatabaseUser";
+const SECRET: &str = "Secret";
+const CONFIG_MAP: &str = "ConfigMap";
 
 /// The facts that are unknown without this kind; `None` if the operator cannot do without it. An operator for one
 /// namespace may have no rights beyond it.
@@ -549,6 +580,8 @@ pub fn unread(kind: &str) -> Option<&'static str> {
         STORAGE_CLASS => Some("whether one is missing, and whether volumes can grow, is not known"),
         OPERATION => Some("what operations ask for is not known, and none is done: is its definition installed?"),
         BACKUP => Some("which backups are to be taken is not known: is its definition installed?"),
+        USER => Some("which users are declared is not known: is its definition installed?"),
+        CONFIG_MAP => Some("what primaries tell of users is not known"),
         NODE => Some("which are drained is not known, and no primary is moved away from them"),
         _ => None,
     }
@@ -580,6 +613,10 @@ fn backup(metadata: &ObjectMeta, _: &str) -> Option<Key> {
     Some(Key::backup(metadata.namespace.clone()?, metadata.name.clone()?))
 }
 
+fn user(metadata: &ObjectMeta, _: &str) -> Option<Key> {
+    Some(Key::user(metadata.namespace.clone()?, metadata.name.clone()?))
+}
+
 /// One that may be next; `None` if it is being deleted.
 fn candidate<K: ResourceExt, R>(object: &K, request: R) -> Option<Candidate<R>> {
     let created = object.creation_timestamp().as_ref().map(crate::observe::time);
@@ -605,7 +642,8 @@ fn owned(metadata: &ObjectMeta, kind: &str) -> Option<Key> {
     let key = labelled(metadata)?;
     let suffix = name.strip_prefix(&*key.name)?;
     let is_owned = OWNED.iter().any(|owned| owned.kind == kind && owned.suffix == suffix);
-    is_owned.then_some(key)
+    let is_of_users = [SECRET, CONFIG_MAP].contains(&kind) && name == Names::new(&*key.name).access();
+    (is_owned || is_of_users).then_some(key)
 }
 
 /// The database of a member's pod, by label and name.
@@ -615,12 +653,12 @@ fn member(metadata: &ObjectMeta, _: &str) -> Option<Key> {
     Some(key)
 }
 
-/// The database that a claim of this name is for: `data-<database>-<ordinal>`.
+/// The database that a claim of this name is for: `data-<database>-<ordinal>`, or `data1-…` in another set of volumes.
 fn claimed(claim: &ObjectMeta, _: &str) -> Option<Key> {
     let name = claim.name.as_deref()?;
-    let (volume, pod) = name.split_once('-')?;
+    let (_, _, pod) = parse_claim(name)?;
     let (database, ordinal) = pod.rsplit_once('-')?;
-    let fits = [DATA_VOLUME, WAL_VOLUME].contains(&volume) && ordinal.parse::<u32>().is_ok();
+    let fits = ordinal.parse::<u32>().is_ok();
     fits.then(|| Some(Key::database(claim.namespace.clone()?, database.to_owned())))?
 }
 

@@ -44,6 +44,11 @@ impl Password {
     pub fn chosen(text: String) -> Self {
         Self(text)
     }
+
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 impl std::fmt::Debug for Password {
@@ -55,16 +60,26 @@ impl std::fmt::Debug for Password {
 /// The content of the application's Secret.
 pub fn application(subject: &Subject<'_>, password: &Password) -> BTreeMap<String, String> {
     let initdb = subject.db.spec.initdb();
+    let secret = subject.names.app_secret();
+    connection(subject, initdb.owner(), &initdb.database, &secret, password)
+}
+
+/// All that an application needs to connect as `user` to `database`, but for the authority. `secret` is the name of the Secret that it
+/// stands in.
+pub fn connection(
+    subject: &Subject<'_>,
+    user: &str,
+    database: &str,
+    secret: &str,
+    password: &Password,
+) -> BTreeMap<String, String> {
     let port = subject.db.spec.postgres.port;
     let host = format!("{}.{}.svc", subject.names.rw(), subject.namespace);
-    let (user, database, secret) = (encode(initdb.owner()), encode(&initdb.database), encode(&password.0));
-    let uri = format!("postgresql://{user}:{secret}@{host}:{port}/{database}");
-    let jdbc = format!("jdbc:postgresql://{host}:{port}/{database}?user={user}&password={secret}");
+    let (encoded, within, text) = (encode(user), encode(database), encode(&password.0));
+    let uri = format!("postgresql://{encoded}:{text}@{host}:{port}/{within}");
+    let jdbc = format!("jdbc:postgresql://{host}:{port}/{within}?user={encoded}&password={text}");
     // Where the documentation says that an application mounts the Secret.
-    let verified = format!(
-        "sslmode=verify-full&sslrootcert=/etc/{}/ca.crt",
-        subject.names.app_secret()
-    );
+    let verified = format!("sslmode=verify-full&sslrootcert=/etc/{secret}/ca.crt");
     BTreeMap::from(
         [
             ("uri-verify-full", format!("{uri}?{verified}")),
@@ -75,10 +90,10 @@ pub fn application(subject: &Subject<'_>, password: &Password) -> BTreeMap<Strin
             ("provider", "clustereddatabase".to_owned()),
             ("host", host),
             ("port", port.to_string()),
-            ("database", initdb.database.clone()),
-            ("dbname", initdb.database.clone()),
-            ("user", initdb.owner().to_owned()),
-            ("username", initdb.owner().to_owned()),
+            ("database", database.to_owned()),
+            ("dbname", database.to_owned()),
+            ("user", user.to_owned()),
+            ("username", user.to_owned()),
             ("password", password.0.clone()),
         ]
         .map(|(key, value)| (key.to_owned(), value)),

@@ -36,6 +36,8 @@ pub struct Wants {
     pub generation: i64,
     /// Which pods the StatefulSet gives a WAL volume.
     pub wal: WalVolumes,
+    /// The set of volumes.
+    pub volume_set: u32,
     /// What new volumes are held down to.
     pub granted: GrantedStorage,
     /// See [`machine::cluster::Wanted::image`].
@@ -64,6 +66,7 @@ impl Wants {
         Self {
             generation: subject.db.metadata.generation.unwrap_or(0),
             wal: subject.wal,
+            volume_set: subject.volume_set(),
             granted: subject.granted(),
             image: subject.image(),
             default_image: subject.default_image(),
@@ -93,7 +96,7 @@ pub struct Revisions {
 }
 
 /// What every child of the subject should be. Pure; the same until the spec, what the status remembers for
-/// it (`memo.granted`, `memo.image`, `memo.restartedBy`) or the operator's configuration changes.
+/// it (`memo.granted`, `memo.image`, `memo.restartedBy`, `memo.volumes`) or the operator's configuration changes.
 pub fn all(subject: &Subject<'_>) -> BTreeMap<OwnedObject, Desired> {
     OwnedObject::ALL
         .into_iter()

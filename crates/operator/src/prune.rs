@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use api::ClusteredDatabase;
-use api::names::{CONTAINER, MAX_INSTANCES, OWN_KEYS, WAL_VOLUME};
+use api::names::{CONTAINER, MAX_INSTANCES, OWN_KEYS};
 use api::rules::shortest_alike;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
-    Container, Node, NodeSpec, PersistentVolumeClaim, Pod, PodSpec, Secret, Service, ServiceAccount,
+    ConfigMap, Container, Node, NodeSpec, PersistentVolumeClaim, Pod, PodSpec, Secret, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -19,7 +19,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::Resource;
 use kube::core::{ObjectMeta, PartialObjectMeta};
 
-use crate::observe::DEFAULT_CLASS;
+use crate::observe::{DEFAULT_CLASS, is_wal};
 
 /// Keeps, of a resource, the operator's own annotations, and drops the statements of `postInitApplicationSQL`, which agents read
 /// from the API server.
@@ -56,6 +56,12 @@ pub fn role_binding(binding: &mut RoleBinding) {
 /// Keeps the metadata that [`own_metadata`] keeps.
 pub fn secret(secret: &mut PartialObjectMeta<Secret>) {
     own_metadata(&mut secret.metadata);
+}
+
+/// Keeps the data: what primaries tell.
+pub fn config_map(map: &mut ConfigMap) {
+    own_metadata(&mut map.metadata);
+    map.binary_data = None;
 }
 
 /// Drops the status.
@@ -107,7 +113,7 @@ pub fn pod(pod: &mut Pod) {
     if let Some(spec) = &mut pod.spec {
         let node_name = spec.node_name.take();
         let volumes = spec.volumes.take().into_iter().flatten();
-        let wal: Vec<_> = volumes.filter(|volume| volume.name == WAL_VOLUME).collect();
+        let wal: Vec<_> = volumes.filter(|volume| is_wal(&volume.name)).collect();
         let postgres = spec.containers.iter_mut().find(|container| container.name == CONTAINER);
         let resources = postgres.and_then(|container| container.resources.take());
         *spec = PodSpec {

@@ -74,6 +74,27 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         group: api::GROUP,
+        resource: "databaseusers",
+        verbs: &["get", "list", "watch", "patch"],
+        why: "know which users are declared, set and remove the finalizer",
+        scope: Scope::Namespace,
+    },
+    Rule {
+        group: api::GROUP,
+        resource: "databaseusers/status",
+        verbs: &["update"],
+        why: "write how far they are",
+        scope: Scope::Namespace,
+    },
+    Rule {
+        group: api::GROUP,
+        resource: "databaseusers/finalizers",
+        verbs: &["update"],
+        why: "own the Secret with a user's password with blockOwnerDeletion where that is enforced",
+        scope: Scope::Namespace,
+    },
+    Rule {
+        group: api::GROUP,
         resource: "clustereddatabases/finalizers",
         verbs: &["update"],
         why: "own objects with blockOwnerDeletion where that is enforced (OwnerReferencesPermissionEnforcement)",
@@ -93,6 +114,13 @@ pub const RULES: &[Rule] = &[
         why: "make authority, certificate and credentials once; read the authority to sign, and a user's passwordSecretRef; \
               watch metadata of labelled ones only; patch their labels and owners; delete those of a database that is \
               deleted with its volumes",
+        scope: Scope::Namespace,
+    },
+    Rule {
+        group: "",
+        resource: "configmaps",
+        verbs: &["get", "list", "watch", "create", "patch"],
+        why: "make the one in which a primary tells what became of users, and read it; agents write their own",
         scope: Scope::Namespace,
     },
     Rule {
@@ -235,7 +263,12 @@ pub fn optional_manifest() -> String {
 pub const USERS: [(&str, &[&str], &[&str]); 2] = [
     (
         "view",
-        &["clustereddatabases", "clustereddatabaseoperations", "databasebackups"],
+        &[
+            "clustereddatabases",
+            "clustereddatabaseoperations",
+            "databasebackups",
+            "databaseusers",
+        ],
         &["get", "list", "watch"],
     ),
     (
@@ -245,6 +278,7 @@ pub const USERS: [(&str, &[&str], &[&str]); 2] = [
             "clustereddatabases/scale",
             "clustereddatabaseoperations",
             "databasebackups",
+            "databaseusers",
         ],
         &["create", "update", "patch", "delete", "deletecollection"],
     ),

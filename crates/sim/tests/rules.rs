@@ -334,7 +334,7 @@ const WALKS: &str = "machine/tests/convergence/walks.rs::every_walk_ends_in_read
 const FAILOVERS: &str = "e2e/tests/failover.rs::nothing_acknowledged_is_lost_and_writes_come_back";
 const SOAK: &str = "e2e/tests/soak.rs::random_faults_leave_a_valid_history";
 
-const INVARIANTS: [Invariant; 39] = [
+const INVARIANTS: [Invariant; 40] = [
     (
         "A later primary has all that an old one acknowledges",
         "M A E",
@@ -646,6 +646,16 @@ const INVARIANTS: [Invariant; 39] = [
             "backup/tests/base.rs::a_backup_that_is_removed_while_it_is_made_is_never_complete",
         ],
         "there are no backups in the model or the simulator",
+    ),
+    (
+        "An operation that is taken back leaves nothing",
+        "M E",
+        &[
+            "machine/tests/convergence/in_place.rs::taken_back_at_any_time_the_database_is_as_it_was_or_recovered",
+            "machine/tests/convergence/in_place.rs::a_crash_after_any_write_changes_no_outcome",
+            "e2e/tests/recovery.rs::a_database_is_recovered_in_place_and_goes_back",
+        ],
+        "there is no recovery in place in the model or the simulator",
     ),
 ];
 

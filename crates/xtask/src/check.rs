@@ -40,8 +40,8 @@ const LONG: [(&str, &str); 7] = [
 
 /// Crates whose tests are pure: any operating system, no server.
 #[rustfmt::skip]
-const OFFLINE: [&str; 24] = [
-    "-p", "api", "-p", "machine", "-p", "sim", "-p", "fake-api", "-p", "listen", "-p", "operator", "-p", "cli",
+const OFFLINE: [&str; 26] = [
+    "-p", "api", "-p", "machine", "-p", "sim", "-p", "fake-api", "-p", "listen", "-p", "scram", "-p", "operator", "-p", "cli",
     "-p", "suites", "-p", "mutants", "-p", "xtask", "-p", "backup", "-p", "test-store",
 ];
 

@@ -10,20 +10,23 @@ mod client;
 mod keeper;
 mod place;
 mod pushes;
+mod source;
 mod worker;
 
 use std::path::PathBuf;
 
 use api::spec::BackupRetention;
+use api::status::RecoveryCheck;
 use backup::Place;
 use machine::archive::Charge;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use attached::{Attached, LINE, attach, open};
-pub(crate) use catalogue::{histories, planned};
 pub use client::ask;
 pub use keeper::keep;
 pub(crate) use place::place;
+pub use source::SourceError;
+pub(crate) use source::{Source, identities};
 pub(crate) use worker::give_way_to_others;
 pub use worker::work;
 
@@ -39,6 +42,8 @@ pub struct Order {
     pub retention: Option<BackupRetention>,
     /// Name of the newest backup that a holder has told of. With another one the worker looks at the backups again.
     pub newest_backup: Option<String>,
+    /// A recovery in place that is asked for: whether the store has all that it needs is to be told.
+    pub check: Option<RecoveryCheck>,
 }
 
 /// Where WAL comes from and goes to.

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
-use api::status::BackupCatalogue;
+use api::status::{BackupCatalogue, RecoveryCheck};
 use backup::Fence;
 use chrono::Utc;
-use machine::archive::{Answer, ArchiveFence, ArchiveRecord, Charge, Lineage, Room, WalFile, answer};
+use machine::archive::{Answer, ArchiveFence, ArchiveRecord, Charge, Lineage, RecoveryChecked, Room, WalFile, answer};
 use machine::protocol::Epoch;
+use machine::recovery::Refusal;
 use machine::units::Bytes;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -21,6 +22,7 @@ use super::attached::{Attached, attach, version};
 use super::catalogue;
 use super::client::Reply;
 use super::pushes::Pushes;
+use super::source::{Source, SourceError};
 use super::{Order, Paths, Target};
 use crate::deadman::boot_time;
 use crate::stamp::Stamp;
@@ -31,9 +33,11 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The pause between tries to use a store that nothing is to be pushed to yet.
 const TRY_AGAIN: Duration = Duration::from_secs(10);
 
-/// How long a standby's worker waits for the holder to tell that a segment is archived. The holder needs a few seconds for that, and
-/// PostgreSQL asks only three times, and then a minute later.
+/// How long a standby's worker waits for the holder to tell that a segment is archived. The holder needs a few seconds for that.
+/// PostgreSQL asks three times at once, and then says in its log that the archive fails.
 const CONFIRMED: Duration = Duration::from_secs(10);
+/// Characters of a refusal that are told: it may name all backups, and stands in the Lease.
+const LONGEST: usize = 1_000;
 /// How often the holder's worker looks at the backups though nothing has changed.
 const CATALOGUE: Duration = Duration::from_secs(60 * 60);
 /// The same after it could not.
@@ -75,9 +79,11 @@ pub fn work(paths: Paths) -> anyhow::Result<()> {
             fault: Mutex::default(),
             given_up: AtomicU64::new(0),
             catalogue: Mutex::default(),
+            checked: Mutex::default(),
         });
         tokio::spawn(Arc::clone(&worker).report());
         tokio::spawn(Arc::clone(&worker).keep_catalogue());
+        tokio::spawn(Arc::clone(&worker).check_recoveries());
         loop {
             let (stream, _) = listener.accept().await.context("accept a question")?;
             let worker = Arc::clone(&worker);
@@ -111,6 +117,8 @@ struct Worker {
     given_up: AtomicU64,
     /// The backups in the store, as they were seen last.
     catalogue: Mutex<Option<BackupCatalogue>>,
+    /// The recovery that the store was looked through for last.
+    checked: Mutex<Option<RecoveryChecked>>,
 }
 
 impl Worker {
@@ -294,7 +302,70 @@ impl Worker {
             fault: self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             backup: None,
             catalogue: self.catalogue.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            checked: self.checked.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         })
+    }
+
+    /// Looks through the store for each recovery that is asked for while this member fills the archive.
+    async fn check_recoveries(self: Arc<Self>) {
+        let mut orders = self.orders.clone();
+        let mut known = None;
+        loop {
+            let order = orders.borrow_and_update().clone();
+            let order = order.filter(|order| matches!(order.charge, Charge::Push { .. }));
+            let wanted = order.and_then(|order| Some((order.target?, order.check?)));
+            if wanted != known {
+                // What was found before, perhaps in another store or under another holder, says nothing any more.
+                *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                known = None;
+            }
+            if let Some((target, check)) = wanted.filter(|_| known.is_none()) {
+                let refusal = tokio::select! {
+                    refusal = self.refusal(&target, &check) => refusal,
+                    _ = no_longer_pushes(self.orders.clone()) => continue,
+                };
+                let uid = check.uid.clone();
+                *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = Some(RecoveryChecked { uid, refusal });
+                known = Some((target, check));
+                continue;
+            }
+            if orders.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Why there can be no such recovery.
+    async fn refusal(&self, target: &Target, check: &RecoveryCheck) -> Option<String> {
+        let begun = tokio::time::Instant::now();
+        loop {
+            let refused = match self.try_plan(target, check).await {
+                Ok(()) => return None,
+                Err(refused) => refused,
+            };
+            // Segments are pushed beside each other, and a store may come back.
+            let may_pass = match refused.downcast_ref() {
+                Some(SourceError::Refused(Refusal::Missing { .. })) => true,
+                Some(SourceError::Store { source, .. }) => source.is_transient(),
+                Some(SourceError::Refused(_) | SourceError::NoIdentity { .. }) | None => false,
+            };
+            if !may_pass || begun.elapsed() >= TRY_AGAIN {
+                return Some(format!("{refused:#}").chars().take(LONGEST).collect());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    async fn try_plan(&self, target: &Target, check: &RecoveryCheck) -> anyhow::Result<()> {
+        let recover = &check.recover;
+        let (wanted, _) = machine::recovery::Target::of_spec(recover.target.as_ref()).map_err(anyhow::Error::msg)?;
+        // The private keys are mounted only where something is recovered.
+        let source = Source::open(&target.place, &self.paths.access, None, &target.folder)?;
+        match source.plan(recover.backup.as_deref(), &wanted).await {
+            // The rest is archived before all instances have stopped.
+            Ok(_) | Err(SourceError::Refused(Refusal::AfterEnd { .. })) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Looks at the backups in the store as long as this member fills the archive, and removes those that the retention does not keep.

@@ -7,6 +7,7 @@ mod closer;
 mod copy;
 mod keeper;
 mod server;
+mod stream;
 mod worker;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use crate::archive::Target;
 
 pub use closer::{Closing, close_segments};
 pub use keeper::keep;
+pub use stream::Stream;
 pub use worker::work;
 
 /// What the agent tells the process, as one line of JSON.
@@ -35,8 +37,6 @@ pub struct Order {
     pub socket_directory: PathBuf,
     /// PostgreSQL's port.
     pub port: u16,
-    /// The directory with `pg_basebackup`.
-    pub programs: PathBuf,
 }
 
 /// What the process says, as lines of JSON. The last is [`Told::Completed`] or [`Told::Failed`], unless it is killed.

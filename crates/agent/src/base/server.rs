@@ -1,16 +1,12 @@
 //! What the process asks PostgreSQL.
 
-use std::convert::Infallible;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::time::sleep;
 use tokio_postgres::{Client, NoTls};
 
 use super::Order;
 
-/// The pause between looks how far a copy is.
-const LOOK: Duration = Duration::from_secs(1);
 /// A local server that takes longer hangs.
 const CONNECT: Duration = Duration::from_secs(10);
 /// No user's functions take the place of PostgreSQL's. The sizes of many files take a while.
@@ -24,27 +20,6 @@ pub(super) struct Server {
     pub(super) bytes: u64,
     /// Bytes of a WAL segment.
     pub(super) wal_segment_size: u64,
-    client: Client,
-}
-
-impl Server {
-    /// Looks for ever how far the copy is, and calls `tell` when PostgreSQL begins or ends to wait for the last WAL of the copy to be
-    /// archived. It sends the rest of the copy after that.
-    pub(super) async fn follow(&self, tell: impl Fn(bool)) -> Infallible {
-        const PHASE: &str = "SELECT 1 FROM pg_stat_progress_basebackup JOIN pg_stat_activity USING (pid) \
-             WHERE application_name = 'cdb_base_backup' AND phase = 'waiting for wal archiving to finish'";
-        let mut waits = false;
-        loop {
-            sleep(LOOK).await;
-            // A server that ends the connection ends the copy, too, or archives the segment at its time limit.
-            if let Ok(rows) = self.client.query_typed(PHASE, &[]).await
-                && waits == rows.is_empty()
-            {
-                waits = !waits;
-                tell(waits);
-            }
-        }
-    }
 }
 
 /// Asks the server.
@@ -76,7 +51,6 @@ pub(super) async fn ask(order: &Order) -> anyhow::Result<Server> {
         version: version.try_get::<_, i32>(0)?.unsigned_abs(),
         bytes,
         wal_segment_size: segment.try_get::<_, i64>(0)?.unsigned_abs(),
-        client,
     })
 }
 

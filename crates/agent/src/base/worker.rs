@@ -26,7 +26,9 @@ use crate::archive::{Attached, LINE, attach, give_way_to_others};
 const LIMIT: Duration = Duration::from_secs(45);
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// The pause between looks for the WAL.
+/// The first pause between looks for the WAL, which is there soon. Each is twice as long as the one before.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+/// The longest one.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long the WAL may take to be archived. An archive that is behind by more has a problem of its own, which is told.
 const WAL: Duration = Duration::from_secs(30 * 60);
@@ -54,7 +56,7 @@ pub fn work() -> anyhow::Result<()> {
     let made = runtime.block_on(async {
         tokio::select! {
             made = make(&order) => made,
-            // Dropping the work kills pg_basebackup.
+            // PostgreSQL ends the copy when the work is dropped.
             _ = closed => Err(anyhow::anyhow!("the agent wants no backup any more")),
         }
     });
@@ -109,26 +111,16 @@ async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
         PART_SIZE,
     )
     .with_recipients(attached.recipients().cloned());
-    let (copied, waits) = (Cell::new(0), Cell::new(false));
-    let waiting = Told::WaitingForWal { name: told.clone() };
     let written = copy(order, writer, |bytes| {
-        copied.set(bytes);
-        if last.get().elapsed() >= PROGRESS && !waits.get() {
+        if last.get().elapsed() >= PROGRESS {
             last.set(Instant::now());
             tell(&copying(bytes));
         }
     });
-    let follow = server.follow(|begins| {
-        waits.set(begins);
-        tell(&if begins { waiting.clone() } else { copying(copied.get()) });
-    });
-    let written = tokio::select! {
-        written = written => written?,
-        never = follow => match never {},
-    };
+    let written = written.await?;
     let stop_time = Utc::now();
     check_ranges(written.wal_ranges(), &known)?;
-    tell(&waiting);
+    tell(&Told::WaitingForWal { name: told.clone() });
     wait_for_wal(&attached, written.wal_ranges(), server.wal_segment_size).await?;
     let info = commit(&written, order, &server, [start_time, stop_time]).await?;
     let discarded = is_discarded(attached.store(), attached.folder(), LINE, &name, LIMIT);
@@ -177,6 +169,7 @@ fn unused_name(now: DateTime<Utc>, uid: &str, known: &Catalogue) -> anyhow::Resu
 async fn wait_for_wal(attached: &Attached, ranges: &[WalRange], segment_size: u64) -> anyhow::Result<()> {
     let begun = Instant::now();
     let mut waiting = needed(ranges, segment_size);
+    let mut pause = FIRST_LOOK;
     while !waiting.is_empty() {
         match missing(attached.store(), attached.folder(), LINE, &waiting, LIMIT).await {
             Ok(still) => waiting = still,
@@ -189,9 +182,10 @@ async fn wait_for_wal(attached: &Attached, ranges: &[WalRange], segment_size: u6
                 WAL.as_secs() / 60,
                 waiting.len() - 1
             ),
-            Some(_) => sleep(LOOK).await,
+            Some(_) => sleep(pause).await,
             None => {}
         }
+        pause = LOOK.min(pause * 2);
     }
     Ok(())
 }

@@ -127,12 +127,12 @@ impl Executor {
             Action::DiscardStaging => self.discard_staging(world),
             Action::Initdb {
                 cluster_uid,
-                from_backup: false,
+                from_backup: None,
             } => self.initdb(world, cluster_uid),
             Action::Initdb {
                 cluster_uid,
-                from_backup: true,
-            } => self.recover(world, cluster_uid),
+                from_backup: Some(after),
+            } => self.recover(world, cluster_uid, after),
             Action::Clone {
                 upstream,
                 member,

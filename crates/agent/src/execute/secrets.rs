@@ -1,10 +1,19 @@
 //! Applying changed Secrets while PostgreSQL runs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
+
+use machine::access::{Declared, Published, Report};
 
 use super::{Executor, SMALL};
-use crate::event::Event;
+use crate::event::{Event, Settling};
+use crate::kubernetes::ReportError;
 use crate::observe::World;
+use crate::postgres::{Settled, Sql, told};
+
+/// Time limit of settling all that is declared, in all databases.
+const SETTLE: Duration = Duration::from_secs(120);
 
 impl Executor {
     /// Has PostgreSQL read the cluster's certificate again, if it runs.
@@ -48,4 +57,96 @@ impl Executor {
             let _ = events.send(Event::Password(done));
         });
     }
+
+    /// Gives PostgreSQL the roles that are declared, and tells what became of it. Ends with [`Event::Settled`].
+    pub fn settle_access(&self, world: &World, declared: BTreeMap<String, Published>) {
+        let mut sql = self.own_connection(world);
+        let (clients, events, deadline) = (self.clients.clone(), self.events.clone(), Arc::clone(&self.deadline));
+        self.workers.spawn(async move {
+            let settled = tokio::time::timeout(SETTLE, settle(&mut sql, &declared)).await;
+            let settled = settled.unwrap_or_else(|_| Err(format!("it did not end within {} s", SETTLE.as_secs())));
+            let (reports, keeps) = match settled {
+                Ok(reports) => (reports, false),
+                // What was told before still holds, as far as is known.
+                Err(error) => (failed(&declared, &error), true),
+            };
+            // Another primary may have told more by now.
+            if !deadline.is_ahead() {
+                let _ = events.send(Event::Settled(Settling::Failed(
+                    "the lease is not held any more".to_owned(),
+                )));
+                return;
+            }
+            let told = match clients.report_access(&reports, keeps).await {
+                // Nobody has ever declared anything.
+                Err(ReportError::Missing(_)) if reports.is_empty() => Ok(()),
+                told => told,
+            };
+            let mut errors = reports.values().filter_map(|report| report.error.clone());
+            let settling = match (told, errors.next()) {
+                (Err(error), _) => Settling::Failed(format!("{:#}", anyhow::Error::new(error))),
+                (Ok(()), Some(error)) => Settling::Failed(error),
+                (Ok(()), None) if reports.values().any(|report| report.refusal.is_some()) => Settling::Refused,
+                (Ok(()), None) => Settling::Whole,
+            };
+            let _ = events.send(Event::Settled(settling));
+        });
+    }
+}
+
+async fn settle(sql: &mut Sql, declared: &BTreeMap<String, Published>) -> Result<BTreeMap<String, Report>, String> {
+    let wanted: Vec<Declared> = declared.values().map(|published| published.declared.clone()).collect();
+    if wanted.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let settled = sql.settle_access(&wanted).await.map_err(|error| error.to_string())?;
+    let told = declared.iter().zip(settled);
+    let mut reports: BTreeMap<String, Report> = told
+        .map(|((uid, published), settled)| (uid.clone(), report(published, settled)))
+        .collect();
+    shorten(&mut reports);
+    Ok(reports)
+}
+
+/// Bytes of statements that are told of all users together: a ConfigMap holds 1 MiB.
+const MOST: usize = 256 << 10;
+
+/// Leaves statements out if there are too many for one ConfigMap.
+fn shorten(reports: &mut BTreeMap<String, Report>) {
+    let bytes = |report: &Report| report.plan.iter().map(|step| step.sql.len()).sum::<usize>();
+    let all: usize = reports.values().map(bytes).sum();
+    if all <= MOST {
+        return;
+    }
+    for report in reports.values_mut() {
+        report.more = report
+            .more
+            .saturating_add(u32::try_from(report.plan.len()).unwrap_or(u32::MAX));
+        report.plan.clear();
+    }
+}
+
+/// The statements of a plan that are told.
+const TOLD: usize = 20;
+
+fn report(published: &Published, settled: Settled) -> Report {
+    let more = settled.left.steps.len().saturating_sub(TOLD);
+    Report {
+        of: published.at,
+        oid: settled.oid,
+        refusal: settled.left.refusal.clone(),
+        error: settled.error,
+        plan: settled.left.steps.iter().take(TOLD).map(told).collect(),
+        more: u32::try_from(more).unwrap_or(u32::MAX),
+    }
+}
+
+fn failed(declared: &BTreeMap<String, Published>, error: &str) -> BTreeMap<String, Report> {
+    let report = |published: &Published| Report {
+        of: published.at,
+        error: Some(error.to_owned()),
+        ..Report::default()
+    };
+    let all = declared.iter();
+    all.map(|(uid, published)| (uid.clone(), report(published))).collect()
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use machine::instance::{Upstream, Work, observer};
-use machine::protocol::{Fork, MemberId};
+use machine::protocol::{Fork, MemberId, Timeline};
 use machine::recovery::Target;
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::Notify;
@@ -98,7 +98,7 @@ impl Executor {
         });
     }
 
-    pub(super) fn recover(&self, world: &World, cluster_uid: String) {
+    pub(super) fn recover(&self, world: &World, cluster_uid: String, after: Timeline) {
         let Some(tools) = self.tools(world, Work::Initdb) else {
             return;
         };
@@ -132,6 +132,7 @@ impl Executor {
                     verify_files: recovery.verify_files,
                     backup: recovery.backup,
                     program: recovering.program,
+                    after,
                     owner: initdb.owner().to_owned(),
                     verifier: Verifier::of(&password)?,
                 };

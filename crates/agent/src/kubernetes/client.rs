@@ -5,10 +5,11 @@ use std::time::Duration;
 use api::names::Names;
 use api::{ClusteredDatabase, Guarded};
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client, Config};
 
-/// The agent's access to its own three objects.
+/// The agent's access to its own objects.
 #[derive(Clone)]
 pub struct Clients {
     watching: Client,
@@ -76,6 +77,14 @@ impl Clients {
     /// The API for watching the EndpointSlice.
     pub fn watched_routes(&self) -> Api<Guarded<EndpointSlice>> {
         Api::namespaced(self.watching.clone(), &self.namespace)
+    }
+    /// The API for watching the Secret of the DatabaseUsers.
+    pub fn declarations(&self) -> Api<Guarded<Secret>> {
+        Api::namespaced(self.watching.clone(), &self.namespace)
+    }
+    /// The API for writing the ConfigMap of the DatabaseUsers.
+    pub(super) fn reports(&self) -> Api<Guarded<ConfigMap>> {
+        Api::namespaced(self.writing.clone(), &self.namespace)
     }
     /// The API for writing the Lease.
     pub(super) fn leases(&self) -> Api<Guarded<Lease>> {

@@ -1,11 +1,13 @@
-//! The objects that the agent reads and writes in Kubernetes: its own ClusteredDatabase, Lease and EndpointSlice, and
-//! no others.
+//! The objects that the agent reads and writes in Kubernetes: its own ClusteredDatabase, Lease and EndpointSlice, and the
+//! Secret and the ConfigMap of its DatabaseUsers.
 
+mod access;
 mod client;
 mod lease;
 mod route;
 mod watch;
 
+pub use access::{ReportError, read_declarations};
 pub use client::Clients;
 pub use lease::{LeaseReadError, LeaseWriteError, Written};
 pub use route::{RouteError, read_route};

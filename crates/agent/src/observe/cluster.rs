@@ -1,10 +1,23 @@
 //! The ClusteredDatabase, as the machine needs it.
 
-use api::ClusteredDatabase;
 use api::spec::StaleReads;
+use api::{ClusteredDatabase, ClusteredDatabaseSpec};
 use machine::instance::{CertifiedKey, ClusterView, SignedCertificate};
 use machine::protocol::{Epoch, MemberId, settings_hash};
 use machine::timing::Timing;
+
+/// What the user wants, with a recovery in place as the recovery that the first data comes from.
+pub(super) fn spec(cluster: ClusteredDatabase) -> ClusteredDatabaseSpec {
+    let mut spec = cluster.spec;
+    if let Some(order) = cluster.status.and_then(|status| status.intent.recovery) {
+        let name = cluster.metadata.name.unwrap_or_default();
+        let uid = cluster.metadata.uid.unwrap_or_default();
+        let recover = order.recover;
+        let recovery = machine::drill::recovery(&name, &uid, &spec, recover.backup, recover.target);
+        spec.bootstrap.get_or_insert_default().recovery = recovery;
+    }
+    spec
+}
 
 /// What `cluster` says to `pod`. Failover times that break their rule change nothing: `timing` stays in force.
 pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> ClusterView {
@@ -18,6 +31,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
     });
     let certified = certified.collect();
     let certificate = member.member_id.zip(member.certificate);
+    let order = status.intent.recovery;
     let discard = status.intent.discard.filter(|discard| discard.instance == pod);
     ClusterView {
         uid: cluster.metadata.uid.clone().unwrap_or_default(),
@@ -47,6 +61,9 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         archives: spec.backup.is_some(),
         backup: status.intent.backup,
         backup_source: status.intent.backup_source,
-        recovers: spec.recovery().is_some(),
+        recovery_check: status.intent.recovery_check,
+        recovers: spec.recovery().is_some() || order.is_some(),
+        // One that is out of range is no Lease's.
+        begins: order.map_or(Epoch(0), |order| Epoch::new(order.epoch).unwrap_or(Epoch::MAX)),
     }
 }

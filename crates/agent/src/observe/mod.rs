@@ -121,7 +121,7 @@ impl World {
             );
             return;
         }
-        self.spec = Some(cluster.spec);
+        self.spec = Some(cluster::spec(cluster));
     }
 
     /// PostgreSQL's port, if the spec is known.

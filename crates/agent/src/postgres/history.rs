@@ -51,10 +51,7 @@ pub(super) fn reserve(wal: &Path, wanted: Timeline) -> io::Result<()> {
     let found = list(wal)?;
     let newest = found.real.iter().copied().max().unwrap_or(1);
     if wanted.0.saturating_sub(newest) > UNUSED + 1 {
-        return Err(io::Error::other(format!(
-            "timeline {} is out of reach: the newest one known here is {newest}",
-            wanted.0
-        )));
+        return Err(out_of_reach(wanted, newest));
     }
     if let Some(taken) = found.real.iter().find(|&&real| real >= wanted.0) {
         return Err(io::Error::other(format!(
@@ -66,6 +63,24 @@ pub(super) fn reserve(wal: &Path, wanted: Timeline) -> io::Result<()> {
         fs::remove_file(file(wal, timeline))?;
     }
     fill(wal, &found, 2..wanted.0)
+}
+
+/// Called before data is recovered along `timeline`: makes PostgreSQL pick one after `last` when it ends recovery.
+///
+/// # Errors
+/// Fails if `last` is so high that no election can have led to it. Also fails if a file cannot be read or written.
+pub(super) fn keep_from(wal: &Path, timeline: Timeline, last: Timeline) -> io::Result<()> {
+    if last.0.saturating_sub(timeline.0) > UNUSED {
+        return Err(out_of_reach(last, timeline.0));
+    }
+    fill(wal, &list(wal)?, timeline.0 + 1..last.0.saturating_add(1))
+}
+
+fn out_of_reach(wanted: Timeline, newest: u32) -> io::Error {
+    io::Error::other(format!(
+        "timeline {} is out of reach: the newest one known here is {newest}",
+        wanted.0
+    ))
 }
 
 /// The timelines with known ancestors, and these ancestors, oldest first. A history file that is not understood is
@@ -188,6 +203,21 @@ mod tests {
         }
         repair(&wal).expect("repaired");
         assert_eq!(names(&wal), [(2, false), (3, false), (4, false), (5, true)]);
+    }
+
+    #[test]
+    fn what_is_recovered_goes_on_after_the_last_timeline_that_was_used() {
+        let scratch = Scratch::new();
+        let wal = scratch.0.join("wal");
+        fs::write(file(&wal, 3), "1\t0/3000000\tx\n").expect("written");
+        keep_from(&wal, Timeline(3), Timeline(2)).expect("no number is taken");
+        assert_eq!(names(&wal), [(3, true)]);
+        keep_from(&wal, Timeline(3), Timeline(5)).expect("kept");
+        assert_eq!(names(&wal), [(3, true), (4, false), (5, false)]);
+        assert!(
+            keep_from(&wal, Timeline(3), Timeline(UNUSED + 4)).is_err(),
+            "out of reach"
+        );
     }
 
     #[test]

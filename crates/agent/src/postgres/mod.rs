@@ -1,5 +1,6 @@
 //! PostgreSQL: its configuration, its processes, and the agent's questions and changes in SQL.
 
+mod access;
 mod clone;
 mod config;
 mod conninfo;
@@ -7,7 +8,6 @@ mod hba;
 mod history;
 mod initdb;
 mod members;
-mod password;
 mod private;
 mod promote;
 mod quote;
@@ -23,16 +23,17 @@ mod sync;
 mod torn;
 mod values;
 
+pub use access::{Settled, told};
 pub use clone::{CloneSource, clone};
 pub use config::{Config, Following};
 pub use initdb::{InitdbRequest, initdb};
 pub use members::Standby;
-pub use password::{Verifier, VerifierError};
 pub use promote::{Promoted, promote};
 pub use receive::{promise, stop_receiving};
 pub use recovery::{Progress, Recovered, RecoveryError, RecoveryRequest, fetch_wal, recover};
 pub use reload::{Reload, reload};
 pub use rewind::rewind;
+pub use scram::{Verifier, VerifierError};
 pub use server::{Server, StartError, StopMode, processes_on};
 pub use settings::{Files, Primary, Role, Settings, SettingsError};
 pub use sql::{Sql, SqlError};

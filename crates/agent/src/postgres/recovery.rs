@@ -10,27 +10,24 @@ mod tidy;
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use backup::base::{BackupInfo, BaseError, WalList, backups, check_key, unpack, wal};
-use backup::layout::ClusterFolder;
-use backup::{Identities, Place, Problem, Store};
+use backup::Place;
+use backup::base::{BackupInfo, BaseError, unpack};
 use chrono::{DateTime, Utc};
-use machine::archive::WalFile;
 use machine::protocol::{Position, Timeline};
-use machine::recovery::{Backup, Plan, Refusal, Stored, Target, plan};
-use machine::units::Bytes;
+use machine::recovery::Target;
 
 use super::private::sync;
 use super::server::{file, remove_if_there};
-use super::{PostgresError, Verifier, blocking};
-use crate::archive::{LINE, histories, open, planned};
+use super::{PostgresError, Verifier, blocking, history};
+use crate::archive::{LINE, Source, SourceError};
 use crate::tools::Tools;
 use crate::volume::{ClusterState, Volume, VolumeError, make_directory, write_for_now};
 
+use fetch::Order;
 pub use fetch::fetch_wal;
-use fetch::{LIMIT, Order, identities};
 
 /// Unpacking, verification and replay have no time limit: they take as long as there is data.
 const NO_LIMIT: Duration = Duration::from_secs(366 * 24 * 3_600);
@@ -56,6 +53,8 @@ pub struct RecoveryRequest {
     pub exclusive: bool,
     /// All files are read once more after they were unpacked.
     pub verify_files: bool,
+    /// The recovered data continues on a timeline after this one, and after that which it is recovered along.
+    pub after: Timeline,
     /// The agent's program, for `restore_command`.
     pub program: PathBuf,
     /// Role that owns the application's database. It is made if the backup has none of this name.
@@ -91,9 +90,9 @@ pub struct Progress {
 /// Why a recovery failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
-    /// The target cannot be reached for sure. Nothing was written.
+    /// The store has not all that is needed. Nothing was written.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Source(#[from] SourceError),
     /// The backup is of another major version of PostgreSQL. Nothing was written.
     #[error("backup {backup} was taken by PostgreSQL {found}, and the image has {wanted}: set majorVersion to {found}")]
     Version {
@@ -103,26 +102,6 @@ pub enum RecoveryError {
         found: u32,
         /// The major version of the programs.
         wanted: u16,
-    },
-    /// The backup is encrypted. Nothing was written.
-    #[error(
-        "backup {backup} is encrypted to {}: set bootstrap.recovery.from.identitySecretRef to a Secret with a private key of these",
-        recipients.join(", ")
-    )]
-    NoIdentity {
-        /// The backup.
-        backup: String,
-        /// The public keys.
-        recipients: Vec<String>,
-    },
-    /// The store could not be read, or the backup not opened. Nothing was written.
-    #[error("{action}")]
-    Store {
-        /// What the agent tried.
-        action: &'static str,
-        /// The cause.
-        #[source]
-        source: Problem,
     },
     /// The base backup cannot be unpacked.
     #[error(transparent)]
@@ -163,12 +142,32 @@ pub async fn recover(
     request: &RecoveryRequest,
     progress: &(impl Fn(Progress) + Sync),
 ) -> Result<Recovered, RecoveryError> {
-    let source = Source::open(request)?;
-    let (info, plan, has_encrypted) = source.plan(tools, request).await?;
+    let source = Source::open(
+        &request.place,
+        &request.access,
+        request.identity_secret.as_deref(),
+        &request.folder,
+    )?;
+    let (info, plan, has_encrypted) = source.plan(request.backup.as_deref(), &request.target).await?;
+    let found = info.server_version / 10_000;
+    if found != u32::from(tools.major()) {
+        return Err(RecoveryError::Version {
+            backup: plan.backup.name,
+            found,
+            wanted: tools.major(),
+        });
+    }
     source.check_key(&info).await?;
+    tracing::info!(
+        "backup {} is recovered to {} along timeline {}: WAL is there up to {}",
+        plan.backup.name,
+        request.target,
+        plan.timeline.0,
+        plan.end.lsn
+    );
     let file_systems = volume.blocking(Volume::file_systems).await?;
     volume.blocking(|volume| volume.begin_staging("recovery")).await?;
-    source.unpack(volume, &info, progress).await?;
+    unpack_backup(&source, volume, &info, progress).await?;
     verify(tools, volume, &info, request, progress).await?;
     let order = Order {
         place: request.place.clone(),
@@ -180,7 +179,7 @@ pub async fn recover(
         waits_at_end: request.target != Target::Latest,
         plan,
     };
-    prepare(volume, &order).await?;
+    prepare(volume, &order, request.after).await?;
     let stopped = replay::replay(tools, volume, system_user, request, &order.plan, progress).await?;
     let control = volume.staged_control_data(tools).await?;
     if control.state != ClusterState::ShutDown {
@@ -208,122 +207,36 @@ pub async fn recover(
     })
 }
 
-/// The store that is recovered from.
-struct Source {
-    store: Store,
-    folder: ClusterFolder,
-    identities: Option<Arc<Identities>>,
-}
-
-impl Source {
-    fn open(request: &RecoveryRequest) -> Result<Self, RecoveryError> {
-        let failed = |source| RecoveryError::Store {
-            action: "open the store",
-            source,
-        };
-        let folder = request.folder.parse();
-        let identities = identities(&request.access, request.identity_secret.as_deref());
-        let identities = identities.map_err(|source| RecoveryError::Store {
-            action: "read the private keys",
-            source,
-        })?;
-        Ok(Self {
-            identities: identities.map(Arc::new),
-            store: open(&request.place, &request.access).map_err(failed)?,
-            folder: folder.map_err(|error: backup::layout::NameError| failed(Problem::Unusable(error.to_string())))?,
-        })
-    }
-
-    /// Fails if the private keys do not open the backup.
-    async fn check_key(&self, info: &BackupInfo) -> Result<(), RecoveryError> {
-        if self.identities.is_none() && !info.recipients.is_empty() {
-            return Err(RecoveryError::NoIdentity {
-                backup: info.name.to_string(),
-                recipients: info.recipients.clone(),
+/// Unpacks the backup into the staged PGDATA.
+async fn unpack_backup(
+    from: &Source,
+    volume: &Volume,
+    info: &BackupInfo,
+    progress: &(impl Fn(Progress) + Sync),
+) -> Result<(), RecoveryError> {
+    let wal = volume.wal_directory().map(ToOwned::to_owned);
+    blocking_file(volume, "make the directory of the data", move |pgdata| {
+        make_directory(pgdata)?;
+        let Some(wal) = wal else { return Ok(()) };
+        make_directory(&wal)?;
+        symlink(&wal, pgdata.join("pg_wal"))
+    })
+    .await?;
+    let last = Mutex::new(None::<Instant>);
+    let tell = |bytes| {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.elapsed() >= PROGRESS) {
+            *last = Some(Instant::now());
+            progress(Progress {
+                what: "unpack",
+                bytes,
+                total: info.stored_bytes,
             });
         }
-        let checked = check_key(&self.store, &self.folder, LINE, info, self.identities.as_deref(), LIMIT);
-        checked.await.map_err(|source| RecoveryError::Store {
-            action: "open the backup",
-            source,
-        })
-    }
-
-    /// Decides what is recovered from what. Also returns if some WAL is encrypted.
-    async fn plan(&self, tools: &Tools, request: &RecoveryRequest) -> Result<(BackupInfo, Plan, bool), RecoveryError> {
-        let failed = |action| move |source| RecoveryError::Store { action, source };
-        let infos = backups(&self.store, &self.folder, LINE, LIMIT);
-        let infos = infos.await.map_err(failed("list the backups in the store"))?;
-        let Some(size) = infos.last().map(|info| Bytes(info.wal_segment_size)) else {
-            return Err(Refusal::NoBackup.into());
-        };
-        let listed = wal(&self.store, &self.folder, LINE, LIMIT).await;
-        let listed = listed.map_err(failed("list the WAL in the store"))?;
-        let stored = stored(&listed, size);
-        let all: Vec<Backup> = infos.iter().map(planned).collect();
-        let wanted = request.backup.as_deref();
-        let plan = plan(&all, wanted, &request.target, &stored, size, Utc::now())?;
-        let info = infos.into_iter().find(|info| info.name.to_string() == plan.backup.name);
-        let info = info.ok_or(Refusal::NoBackup)?;
-        let found = info.server_version / 10_000;
-        if found != u32::from(tools.major()) {
-            return Err(RecoveryError::Version {
-                backup: plan.backup.name,
-                found,
-                wanted: tools.major(),
-            });
-        }
-        tracing::info!(
-            "backup {} is recovered to {} along timeline {}: WAL is there up to {}",
-            plan.backup.name,
-            request.target,
-            plan.timeline.0,
-            plan.end.lsn
-        );
-        Ok((info, plan, listed.has_encrypted))
-    }
-
-    /// Unpacks the backup into the staged PGDATA.
-    async fn unpack(
-        &self,
-        volume: &Volume,
-        info: &BackupInfo,
-        progress: &(impl Fn(Progress) + Sync),
-    ) -> Result<(), RecoveryError> {
-        let wal = volume.wal_directory().map(ToOwned::to_owned);
-        blocking_file(volume, "make the directory of the data", move |pgdata| {
-            make_directory(pgdata)?;
-            let Some(wal) = wal else { return Ok(()) };
-            make_directory(&wal)?;
-            symlink(&wal, pgdata.join("pg_wal"))
-        })
-        .await?;
-        let last = Mutex::new(None::<Instant>);
-        let tell = |bytes| {
-            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-            if last.is_none_or(|last| last.elapsed() >= PROGRESS) {
-                *last = Some(Instant::now());
-                progress(Progress {
-                    what: "unpack",
-                    bytes,
-                    total: info.stored_bytes,
-                });
-            }
-        };
-        let pgdata = volume.staging_pgdata();
-        let identities = self.identities.as_ref();
-        Ok(unpack(&self.store, &self.folder, LINE, info, identities, &pgdata, tell).await?)
-    }
-}
-
-/// What planning needs of the WAL.
-fn stored(list: &WalList, size: Bytes) -> Stored {
-    let segments = list.segments.iter();
-    let segments = segments.filter_map(|segment| WalFile::parse(&segment.to_string(), size)?.segment());
-    Stored {
-        segments: segments.collect(),
-        histories: histories(&list.histories),
-    }
+    };
+    let pgdata = volume.staging_pgdata();
+    let identities = from.identities.as_ref();
+    Ok(unpack(&from.store, &from.folder, LINE, info, identities, &pgdata, tell).await?)
 }
 
 /// Has PostgreSQL's own tool look if all files of the backup's manifest are there, with their sizes, and compares the identity of the
@@ -369,7 +282,7 @@ async fn verify(
 
 /// Writes what PostgreSQL and [`fetch_wal`] need. The settings that came with the backup stay: those that matter here are given at the
 /// start, and the later normal start writes its own files.
-async fn prepare(volume: &Volume, order: &Order) -> Result<(), RecoveryError> {
+async fn prepare(volume: &Volume, order: &Order, after: Timeline) -> Result<(), RecoveryError> {
     let (staging, order) = (volume.staging(), order.clone());
     blocking_file(volume, "prepare recovery", move |pgdata| {
         order.write(&staging)?;
@@ -377,6 +290,7 @@ async fn prepare(volume: &Volume, order: &Order) -> Result<(), RecoveryError> {
         remove_if_there(&pgdata.join("standby.signal"))?;
         write_for_now(&pgdata.join("recovery.signal"), b"", 0o600)?;
         let timeline = order.plan.timeline;
+        history::keep_from(&pgdata.join("pg_wal"), timeline, after)?;
         if timeline == Timeline(1) || order.plan.histories.contains(&timeline) {
             return Ok(());
         }

@@ -115,6 +115,13 @@ impl Sql {
         }
     }
 
+    /// A connection to another database of the same server (not made yet).
+    pub(super) fn in_database(&self, name: &str) -> Self {
+        let mut config = self.config.clone();
+        config.dbname(name);
+        Self { config, client: None }
+    }
+
     /// The server's status, in one round trip.
     ///
     /// # Errors

@@ -65,6 +65,7 @@ impl Archive {
                 .as_ref()
                 .and_then(|spec| spec.backup.as_ref()?.retention.clone()),
             newest_backup: newest_backup(world),
+            check: observed.cluster.is().and_then(|cluster| cluster.recovery_check.clone()),
         };
         set_if_changed(&self.orders, Some(order));
         let copy = copy_to_make(observed, &world.memo, now);
@@ -80,7 +81,6 @@ impl Archive {
             copy,
             socket_directory: self.socket.clone(),
             port: world.spec.as_ref()?.postgres.port,
-            programs: world.tools.as_ref()?.directory().to_owned(),
         })
     }
 

@@ -69,7 +69,7 @@ mod tests {
         assert_eq!(name(&Action::Stop(Stop::Kill)), "StopKill");
         let secret = Action::Initdb {
             cluster_uid: "c0ffee".to_owned(),
-            from_backup: false,
+            from_backup: None,
         };
         assert_eq!(name(&secret), "Initdb");
         assert_eq!(name(&Action::Exit), "Exit");

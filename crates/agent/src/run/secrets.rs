@@ -1,4 +1,4 @@
-//! When to give the application's role the password of the Secret.
+//! When the primary is to be given what Secrets say: the application's password, and the roles that are declared.
 
 use machine::instance::{Mode, Process};
 use machine::timing::BootTime;
@@ -6,33 +6,38 @@ use machine::units::Millis;
 
 use crate::observe::World;
 
-/// Pause between tries.
-const AGAIN: Millis = Millis::seconds(10);
+/// Pause after a failure.
+pub(super) const AGAIN: Millis = Millis::seconds(10);
 
-/// The application's password. Each server that serves as primary sets it once, and again when the file changes: the
-/// Secret's password is the valid one.
+/// Something that each server that serves as primary is given once, and again when it changes.
 #[derive(Debug, Default)]
-pub(super) struct Password {
-    /// The file has been read.
+pub(super) struct Duty {
+    /// It has been read.
     known: bool,
-    /// Process id of the primary that has set the file's password.
-    given_by: Option<u32>,
-    /// Process id of the server that is setting it.
+    /// Process id of the primary that has it.
+    given_to: Option<u32>,
+    /// Process id of the server that is being given it.
     running: Option<u32>,
-    /// The file has changed since setting began.
+    /// It has changed since that began.
     changed: bool,
     not_before: BootTime,
+    /// It is given again then.
+    again: Option<BootTime>,
+    /// How many times in a row it has failed.
+    failures: u32,
 }
 
-impl Password {
-    /// The file has changed.
+impl Duty {
+    /// It has changed.
     pub(super) fn changed(&mut self) {
         self.known = true;
-        self.given_by = None;
+        self.given_to = None;
         self.changed = true;
+        self.failures = 0;
+        self.not_before = BootTime::default();
     }
 
-    /// True if the password is to be set now. The caller must then set it.
+    /// True if it is to be given now. The caller must then do so.
     pub(super) fn is_due(&mut self, world: &World, now: BootTime) -> bool {
         let postgres = &world.observed().postgres;
         let serving = postgres.open && postgres.process == Process::Running { mode: Mode::Primary };
@@ -43,7 +48,8 @@ impl Password {
     }
 
     fn begins(&mut self, pid: u32, now: BootTime) -> bool {
-        let due = self.known && self.running.is_none() && self.given_by != Some(pid) && now >= self.not_before;
+        let is_given = self.given_to == Some(pid) && self.again.is_none_or(|again| now < again);
+        let due = self.known && self.running.is_none() && !is_given && now >= self.not_before;
         if due {
             self.running = Some(pid);
             self.changed = false;
@@ -51,20 +57,20 @@ impl Password {
         due
     }
 
-    /// Takes the result of setting the password.
-    pub(super) fn done(&mut self, done: Result<bool, String>, now: BootTime) {
-        let by = self.running.take();
-        match done {
-            Ok(changed) => {
-                if changed {
-                    tracing::info!("the application's password was changed to that of the Secret");
-                }
-                self.given_by = by.filter(|_| !self.changed);
-            }
-            Err(error) => {
-                tracing::warn!("set the application's password: {error}");
-                self.not_before = now.plus(AGAIN);
-            }
+    /// The server has it. It is given again at `again`.
+    pub(super) fn done(&mut self, again: Option<BootTime>) {
+        self.given_to = self.running.take().filter(|_| !self.changed);
+        self.again = again;
+        self.failures = 0;
+    }
+
+    /// It was not given, or not all of it. It is tried again after `pause`, which grows to a minute, or when it changes.
+    pub(super) fn failed(&mut self, now: BootTime, pause: Millis) {
+        self.running = None;
+        self.given_to = None;
+        if !self.changed {
+            self.not_before = now.plus(pause.doubled(self.failures, Millis::minutes(1)));
+            self.failures = self.failures.saturating_add(1);
         }
     }
 }
@@ -74,23 +80,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_primary_sets_the_password_once_and_after_each_change() {
-        let mut password = Password::default();
-        assert!(!password.begins(7, BootTime(0)), "the file has not been seen");
-        password.changed();
-        assert!(password.begins(7, BootTime(0)));
-        assert!(!password.begins(7, BootTime(0)), "it is being given");
-        password.done(Ok(false), BootTime(1));
-        assert!(!password.begins(7, BootTime(2)));
-        assert!(password.begins(8, BootTime(2)), "another server");
-        password.changed();
-        password.done(Ok(true), BootTime(3));
+    fn each_primary_is_given_it_once_and_after_each_change() {
+        let mut duty = Duty::default();
+        assert!(!duty.begins(7, BootTime(0)), "it has not been read");
+        duty.changed();
+        assert!(duty.begins(7, BootTime(0)));
+        assert!(!duty.begins(7, BootTime(0)), "it is being given");
+        duty.done(None);
+        assert!(!duty.begins(7, BootTime(2)));
+        assert!(duty.begins(8, BootTime(2)), "another server");
+        duty.changed();
+        duty.done(None);
         assert!(
-            password.begins(8, BootTime(3)),
+            duty.begins(8, BootTime(3)),
             "what was given was read before the change, perhaps"
         );
-        password.done(Err("no".to_owned()), BootTime(4));
-        assert!(!password.begins(8, BootTime(5)));
-        assert!(password.begins(8, BootTime(4).plus(AGAIN)));
+        duty.failed(BootTime(4), AGAIN);
+        assert!(!duty.begins(8, BootTime(5)));
+        assert!(duty.begins(8, BootTime(4).plus(AGAIN)));
+        for pause in [20, 40, 60, 60] {
+            duty.failed(BootTime(0), AGAIN);
+            assert!(!duty.begins(8, BootTime(pause * 1_000 - 1)));
+            assert!(duty.begins(8, BootTime(pause * 1_000)), "{pause}");
+        }
+    }
+
+    #[test]
+    fn it_is_given_again_at_its_time_and_a_change_does_not_wait_for_a_pause() {
+        let mut duty = Duty::default();
+        duty.changed();
+        assert!(duty.begins(7, BootTime(0)));
+        duty.done(Some(BootTime(100)));
+        assert!(!duty.begins(7, BootTime(99)));
+        assert!(duty.begins(7, BootTime(100)));
+        duty.failed(BootTime(101), AGAIN);
+        assert!(!duty.begins(7, BootTime(102)));
+        duty.changed();
+        assert!(duty.begins(7, BootTime(102)));
+        duty.changed();
+        duty.failed(BootTime(103), AGAIN);
+        assert!(duty.begins(7, BootTime(103)), "what failed was of before the change");
     }
 }

@@ -1,6 +1,6 @@
 //! Starting the agent: sources of events, and servers.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use api::names::{PEER_PORT, PROBE_PORT};
 use listen::Port;
-use machine::instance::Own;
 use machine::instance::observer::Event as Seen;
+use machine::instance::{Own, Reading};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -23,7 +23,7 @@ use crate::event::{Event, Unread};
 use crate::execute::Executor;
 use crate::execute::Recovering;
 use crate::http::{self, Health, Metrics};
-use crate::kubernetes::{Clients, watch as watch_object};
+use crate::kubernetes::{Clients, read_declarations, watch as watch_object};
 use crate::observe::{Poll, Scan, World, canary, greet, id, poll, scan, watch_kept, watch_room, watch_secrets};
 use crate::peer;
 use crate::postgres::Files;
@@ -56,7 +56,7 @@ pub(super) async fn start(
     let world = World::new(own(&config)?, config.cluster_uid.clone());
     let signer = world.signer.clone();
     let peers = serve_peers(&config, &events, &workers, known, Arc::clone(&metrics), signer).await?;
-    watch_objects(&clients, &events);
+    watch_objects(&clients, &config.cluster_uid, &events);
     let volume =
         Volume::new(config.data.clone(), config.wal.clone()).with_wal_of_another(config.wal_of_another.clone());
     let files = Files {
@@ -112,7 +112,9 @@ pub(super) async fn start(
         poll,
         log: log::Decisions::default(),
         asked: asked::Asked::default(),
-        password: secrets::Password::default(),
+        password: secrets::Duty::default(),
+        access: secrets::Duty::default(),
+        declared: BTreeMap::new(),
         archive,
         pgdata,
         armed: None,
@@ -248,7 +250,7 @@ async fn serve_peers(
     Ok(peer::Client::new(tls).signed_by(signer).with_resolver(resolver))
 }
 
-fn watch_objects(clients: &Clients, events: &UnboundedSender<Event>) {
+fn watch_objects(clients: &Clients, cluster_uid: &str, events: &UnboundedSender<Event>) {
     let names = clients.names();
     let tell = events.clone();
     tokio::spawn(watch_object(
@@ -262,6 +264,19 @@ fn watch_objects(clients: &Clients, events: &UnboundedSender<Event>) {
     let tell = events.clone();
     tokio::spawn(watch_object(clients.watched_leases(), names.lease(), move |lease| {
         let _ = tell.send(Event::Lease(lease));
+        std::future::ready(())
+    }));
+    let (tell, uid) = (events.clone(), cluster_uid.to_owned());
+    tokio::spawn(watch_object(clients.declarations(), names.access(), move |secret| {
+        let declared = match secret {
+            Reading::Is(secret) => Some(read_declarations(&secret, &uid)),
+            Reading::Missing => Some(BTreeMap::new()),
+            // The last reading stays valid.
+            Reading::Unknown => None,
+        };
+        if let Some(declared) = declared {
+            let _ = tell.send(Event::Declared(declared));
+        }
         std::future::ready(())
     }));
     let tell = events.clone();

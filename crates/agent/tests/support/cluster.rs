@@ -365,7 +365,14 @@ impl Cluster {
         kill_process(receiver.expect("a WAL receiver"), signal).expect("a signal");
     }
 
-    /// The processes that copy a primary.
+    /// Whether a PostgreSQL sends a copy of itself.
+    pub fn sends_a_copy(&self) -> bool {
+        let title = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let mut servers = processes().expect("/proc").into_iter();
+        servers.any(|process| process.name == "postgres" && title(process.pid).contains("sending backup"))
+    }
+
+    /// A process that copies a primary.
     pub fn copying(&self) -> Option<Pid> {
         let processes = processes().expect("/proc").into_iter();
         let mut copying = processes.filter(|process| process.name == "pg_basebackup");
@@ -441,6 +448,13 @@ impl Cluster {
         let mut cluster = self.api.get(CLUSTERS);
         cluster["status"]["intent"]["backup"] = uid.into();
         cluster["status"]["intent"]["backupSource"] = json!(source);
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// As the operator does where a user asks for a recovery in place.
+    pub fn check_recovery(&self, check: Value) {
+        let mut cluster = self.api.get(CLUSTERS);
+        cluster["status"]["intent"]["recoveryCheck"] = check;
         self.api.put(CLUSTERS, cluster);
     }
 

@@ -57,15 +57,13 @@ pub(super) fn rules() -> Vec<Rule> {
             "spec.bootstrap.recovery.target",
             "[has(self.time), has(self.lsn), has(self.xid), has(self.name), has(self.immediate) && self.immediate].filter(is, is).size() == 1",
             "recovery.target must be one of time, lsn, xid, name and immediate: set one of them, or remove target to recover all that is archived",
-            of_target(|target| kinds(target) == 1),
+            of_target(|target| target.kinds() == 1),
         ),
         Rule::holds(
             "spec.bootstrap.recovery.target",
             "!(has(self.exclusive) && self.exclusive) || has(self.time) || has(self.lsn) || has(self.xid)",
             "recovery.target.exclusive needs time, lsn or xid: remove it",
-            of_target(|target| {
-                !target.exclusive || target.time.is_some() || target.lsn.is_some() || target.xid.is_some()
-            }),
+            of_target(RecoveryTarget::may_be_exclusive),
         ),
         Rule::holds(
             "spec.bootstrap.recovery.target.lsn",
@@ -85,17 +83,6 @@ pub(super) fn rules() -> Vec<Rule> {
     ]
 }
 
-fn kinds(target: &RecoveryTarget) -> usize {
-    let set = [
-        target.time.is_some(),
-        target.lsn.is_some(),
-        target.xid.is_some(),
-        target.name.is_some(),
-        target.immediate,
-    ];
-    set.into_iter().filter(|is| *is).count()
-}
-
 fn is_folder(name: &str) -> bool {
     let is_digit = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     name.rsplit_once('-').is_some_and(|(cluster, uid)| {
@@ -107,7 +94,7 @@ fn is_namespace(name: &str) -> bool {
     name.len() <= 63 && !name.contains('.') && text::is_dns_subdomain(name)
 }
 
-fn is_backup(name: &str) -> bool {
+pub(crate) fn is_backup(name: &str) -> bool {
     let digits = |text: &str, count: usize| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
     let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     let parts: Vec<&str> = name.split('-').collect();
@@ -118,13 +105,13 @@ fn is_backup(name: &str) -> bool {
     time.is_some_and(|(day, clock)| digits(day, 8) && digits(clock, 6)) && end.len() == 4 && end.bytes().all(is_hex)
 }
 
-fn is_lsn(text: &str) -> bool {
+pub(crate) fn is_lsn(text: &str) -> bool {
     let is_half =
         |half: &str| (1..=8).contains(&half.len()) && half.bytes().all(|b| matches!(b, b'0'..=b'9' | b'A'..=b'F'));
     text.split_once('/')
         .is_some_and(|(high, low)| is_half(high) && is_half(low))
 }
 
-fn is_restore_point(name: &str) -> bool {
+pub(crate) fn is_restore_point(name: &str) -> bool {
     (1..=MAX_NAME).contains(&text::size(name)) && !name.chars().any(|c| c <= '\u{1f}' || c == '\u{7f}')
 }

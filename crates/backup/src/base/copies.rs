@@ -1,4 +1,4 @@
-//! What is taken out of the tar while it passes: the manifest, and the label that says how the backup begins.
+//! What is kept of a backup beside its parts: the manifest, and the label in the tar that says how the backup begins.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use zstd::stream::write::Encoder;
 use super::BaseError;
 use super::info::lsn;
 
-/// The manifest's member in the tar, and its file in a data directory.
+/// The manifest's file in a data directory.
 pub(super) const MANIFEST: &str = "backup_manifest";
 const LABEL: &str = "backup_label";
 const TABLESPACE_MAP: &str = "tablespace_map";
@@ -40,7 +40,6 @@ pub struct WalRange {
 pub(super) enum Kind {
     /// Anything else.
     Data,
-    Manifest,
     Label,
     TablespaceMap,
 }
@@ -48,7 +47,6 @@ pub(super) enum Kind {
 impl Kind {
     pub(super) fn of(path: Option<&str>) -> Self {
         match path.map(|path| path.trim_start_matches("./")) {
-            Some(MANIFEST) => Self::Manifest,
             Some(LABEL) => Self::Label,
             Some(TABLESPACE_MAP) => Self::TablespaceMap,
             _ => Self::Data,
@@ -94,7 +92,6 @@ impl Copies {
     pub(super) fn take(&mut self, kind: Kind, content: &[u8]) -> Result<(), BaseError> {
         let small = match kind {
             Kind::Data => return Ok(()),
-            Kind::Manifest => return self.take_manifest(content),
             Kind::Label => &mut self.label,
             Kind::TablespaceMap => &mut self.tablespace_map,
         };
@@ -105,7 +102,8 @@ impl Copies {
         }
     }
 
-    fn take_manifest(&mut self, content: &[u8]) -> Result<(), BaseError> {
+    /// Takes the next bytes of the manifest.
+    pub(super) fn take_manifest(&mut self, content: &[u8]) -> Result<(), BaseError> {
         self.manifest.write_all(content).map_err(BaseError::Compress)?;
         self.manifest_end.extend_from_slice(content);
         let surplus = self.manifest_end.len().saturating_sub(TAIL);

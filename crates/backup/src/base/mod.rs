@@ -1,6 +1,6 @@
 //! Base backups: PostgreSQL's own tar, cut into parts that are complete tars themselves.
 //!
-//! [`Writer`] takes the stream of `pg_basebackup -D - -Ft` and stores it, [`backups`] lists what is complete,
+//! [`Writer`] takes what PostgreSQL sends from a [`Source`] and stores it, [`backups`] lists what is complete,
 //! [`unpack`] writes a data directory, and [`wal`] says which WAL is there. A backup exists when its `backup.json`
 //! does.
 
@@ -12,6 +12,7 @@ mod list;
 mod manifest;
 mod part;
 mod remove;
+mod source;
 mod tar;
 mod unpack;
 mod wal;
@@ -27,6 +28,7 @@ pub use copies::WalRange;
 pub use info::{BackupInfo, Origin, Part, Role, VERSION, format_lsn, parse_lsn};
 pub use list::{Catalogue, backups, catalogue};
 pub use remove::{remove, remove_all};
+pub use source::Source;
 pub use unpack::{check_key, unpack};
 pub use wal::{WalList, missing, needed, outline, wal, wal_before};
 pub use writer::{About, PART_SIZE, Writer, Written};

@@ -13,15 +13,19 @@ use crate::{PIECE, Recipients, Upload};
 
 /// zstd's fastest level that is worth its name.
 const LEVEL: i32 = 1;
-/// Pieces of the tar that wait for the compressor. Each has at most 256 KiB.
-const WAITING: usize = 16;
+/// Bytes of the tar that are handed to the compressor at once.
+const BATCH: usize = 256 << 10;
+/// Batches that wait for the compressor.
+const WAITING: usize = 4;
 /// What ends a tar.
 const END: [u8; 1024] = [0; 1024];
 
 /// A part that is being written. If it is dropped before [`PartWriter::finish`], no object appears.
 pub(super) struct PartWriter {
-    /// `None` says that the part is complete.
-    pieces: mpsc::Sender<Option<Bytes>>,
+    /// Blocks of the tar; none at all say that the part is complete.
+    batches: mpsc::Sender<Vec<Bytes>>,
+    batch: Vec<Bytes>,
+    batch_bytes: usize,
     stored: JoinHandle<Result<Part, BaseError>>,
     raw_bytes: u64,
 }
@@ -29,10 +33,12 @@ pub(super) struct PartWriter {
 impl PartWriter {
     /// Begins it. Its compressor, which also encrypts, has a thread, its upload a task.
     pub(super) fn begin(upload: Upload, name: String, recipients: Option<Recipients>) -> Self {
-        let (sender, pieces) = mpsc::channel(WAITING);
+        let (batches, blocks) = mpsc::channel(WAITING);
         Self {
-            pieces: sender,
-            stored: tokio::spawn(store(upload, name, pieces, recipients)),
+            batches,
+            batch: Vec::new(),
+            batch_bytes: 0,
+            stored: tokio::spawn(store(upload, name, blocks, recipients)),
             raw_bytes: 0,
         }
     }
@@ -45,13 +51,22 @@ impl PartWriter {
     /// Takes blocks of the tar. If it returns false, the part has failed: [`PartWriter::finish`] says why.
     pub(super) async fn write(&mut self, blocks: Bytes) -> bool {
         self.raw_bytes += blocks.len() as u64;
-        !self.stored.is_finished() && self.pieces.send(Some(blocks)).await.is_ok()
+        self.batch_bytes += blocks.len();
+        self.batch.push(blocks);
+        if self.batch_bytes < BATCH {
+            return true;
+        }
+        self.batch_bytes = 0;
+        !self.stored.is_finished() && self.batches.send(std::mem::take(&mut self.batch)).await.is_ok()
     }
 
     /// Ends the tar and waits until it is stored.
     pub(super) async fn finish(self) -> Result<Part, BaseError> {
-        // If nobody takes it, the result says why.
-        let _ = self.pieces.send(None).await;
+        // If nobody takes them, the result says why.
+        if !self.batch.is_empty() {
+            let _ = self.batches.send(self.batch).await;
+        }
+        let _ = self.batches.send(Vec::new()).await;
         self.stored.await?
     }
 }
@@ -59,7 +74,7 @@ impl PartWriter {
 async fn store(
     mut upload: Upload,
     name: String,
-    blocks: mpsc::Receiver<Option<Bytes>>,
+    blocks: mpsc::Receiver<Vec<Bytes>>,
     recipients: Option<Recipients>,
 ) -> Result<Part, BaseError> {
     let (sender, mut pieces) = mpsc::channel(1);
@@ -91,7 +106,7 @@ async fn store(
 
 /// Compresses and encrypts blocks until they end. Returns the part without its name.
 fn pack(
-    blocks: mpsc::Receiver<Option<Bytes>>,
+    blocks: mpsc::Receiver<Vec<Bytes>>,
     pieces: mpsc::Sender<Bytes>,
     recipients: Option<&Recipients>,
 ) -> io::Result<Part> {
@@ -113,17 +128,19 @@ fn pack(
 }
 
 /// Returns the bytes of the tar, and where they went.
-fn compress<W: Write>(mut blocks: mpsc::Receiver<Option<Bytes>>, output: W) -> io::Result<(u64, W)> {
+fn compress<W: Write>(mut blocks: mpsc::Receiver<Vec<Bytes>>, output: W) -> io::Result<(u64, W)> {
     let mut encoder = Encoder::new(output, LEVEL)?;
     encoder.include_checksum(true)?;
     let mut raw_bytes = END.len() as u64;
     loop {
         match blocks.blocking_recv() {
-            Some(Some(blocks)) => {
-                encoder.write_all(&blocks)?;
-                raw_bytes += blocks.len() as u64;
+            Some(batch) if batch.is_empty() => break,
+            Some(batch) => {
+                for blocks in batch {
+                    encoder.write_all(&blocks)?;
+                    raw_bytes += blocks.len() as u64;
+                }
             }
-            Some(None) => break,
             None => return Err(io::Error::other("the part is given up")),
         }
     }

@@ -1,21 +1,19 @@
 //! A strict reader of tar streams, as PostgreSQL writes them.
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::BaseError;
+use super::{BaseError, Source};
 
 /// Tar's unit.
 pub(super) const BLOCK: usize = 512;
-/// Bytes of a read. A piece may be as large.
-const READ: usize = 256 << 10;
 /// A long name needs at most 4 KiB.
 const LARGEST_EXTENSION: u64 = 1 << 20;
 
-/// A tar stream, member by member.
-pub(super) struct Reader<R> {
-    stream: R,
-    buffer: BytesMut,
+/// The tar of a source, member by member.
+pub(super) struct Reader<'a, S> {
+    source: &'a mut S,
+    /// What was read and not yet asked for.
+    rest: Bytes,
     raw_bytes: u64,
 }
 
@@ -37,11 +35,11 @@ impl Member {
     }
 }
 
-impl<R: AsyncRead + Unpin> Reader<R> {
-    pub(super) fn new(stream: R) -> Self {
+impl<'a, S: Source> Reader<'a, S> {
+    pub(super) fn new(source: &'a mut S) -> Self {
         Self {
-            stream,
-            buffer: BytesMut::new(),
+            source,
+            rest: Bytes::new(),
             raw_bytes: 0,
         }
     }
@@ -94,38 +92,37 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     /// The next bytes, at least one and at most `most`.
     pub(super) async fn piece(&mut self, most: u64) -> Result<Bytes, BaseError> {
-        if self.buffer.is_empty() && self.read().await? == 0 {
+        if self.rest.is_empty() && !self.read().await? {
             return Err(wrong("it is cut off"));
         }
-        let bytes = self.buffer.len().min(usize::try_from(most).unwrap_or(usize::MAX));
-        Ok(self.buffer.split_to(bytes).freeze())
+        let bytes = self.rest.len().min(usize::try_from(most).unwrap_or(usize::MAX));
+        Ok(self.rest.split_to(bytes))
     }
 
-    /// Reads what comes after the tar.
+    /// Reads what comes after the tar's end, which is nothing of interest.
     pub(super) async fn drain(mut self) -> Result<(), BaseError> {
-        while self.read().await? > 0 {
-            self.buffer.clear();
-        }
+        while self.read().await? {}
         Ok(())
     }
 
     async fn exact(&mut self, bytes: usize) -> Result<Bytes, BaseError> {
-        while self.buffer.len() < bytes {
-            if self.read().await? == 0 {
-                return Err(wrong("it is cut off"));
-            }
+        let first = self.piece(bytes as u64).await?;
+        if first.len() == bytes {
+            return Ok(first);
         }
-        Ok(self.buffer.split_to(bytes).freeze())
+        let mut all = BytesMut::from(first);
+        while all.len() < bytes {
+            all.extend_from_slice(&self.piece((bytes - all.len()) as u64).await?);
+        }
+        Ok(all.freeze())
     }
 
-    async fn read(&mut self) -> Result<usize, BaseError> {
-        // Pieces that are in use keep their memory: this asks for new.
-        if self.buffer.capacity() - self.buffer.len() < READ / 4 {
-            self.buffer.reserve(READ);
-        }
-        let read = self.stream.read_buf(&mut self.buffer).await.map_err(BaseError::Read)?;
-        self.raw_bytes += read as u64;
-        Ok(read)
+    /// Reads more; false at the end.
+    async fn read(&mut self) -> Result<bool, BaseError> {
+        let piece = self.source.tar().await.map_err(BaseError::Read)?;
+        self.rest = piece.unwrap_or_default();
+        self.raw_bytes += self.rest.len() as u64;
+        Ok(!self.rest.is_empty())
     }
 }
 

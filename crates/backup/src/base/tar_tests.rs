@@ -33,8 +33,21 @@ fn example() -> Vec<u8> {
     tar.into_inner().expect("a tar")
 }
 
+struct Pieces<'a>(std::slice::Chunks<'a, u8>);
+
+impl Source for Pieces<'_> {
+    async fn tar(&mut self) -> std::io::Result<Option<Bytes>> {
+        Ok(self.0.next().map(Bytes::copy_from_slice))
+    }
+
+    async fn manifest(&mut self) -> std::io::Result<Option<Bytes>> {
+        Ok(None)
+    }
+}
+
 async fn read(tar: &[u8]) -> Result<Vec<(Option<String>, usize, Vec<u8>)>, BaseError> {
-    let mut reader = Reader::new(tar);
+    let mut pieces = Pieces(tar.chunks(300));
+    let mut reader = Reader::new(&mut pieces);
     let mut members = Vec::new();
     while let Some(member) = reader.next().await? {
         let mut content = Vec::new();

@@ -2,24 +2,22 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use chrono::{DateTime, Utc};
-use tokio::io::AsyncRead;
-
 use super::copies::{Copied, Copies, Kind, WalRange};
 use super::info::object;
 use super::part::PartWriter;
 use super::tar::{Member, Reader};
-use super::{BackupInfo, BaseError, LIMIT, Origin, Part, VERSION};
+use super::{BackupInfo, BaseError, LIMIT, Origin, Part, Source, VERSION};
 use crate::layout::{BackupFile, BackupName, ClusterFolder, stored_name};
 use crate::{Compare, Problem, Recipients, Store};
+use bytes::Bytes;
+use chrono::{DateTime, Utc};
 
 /// The usual size of a part, before it is compressed: 1 GiB.
 pub const PART_SIZE: u64 = 1 << 30;
 
 /// Writes one base backup: cuts the tar of a data directory into parts, compresses them, and stores them.
 ///
-/// One part is written at a time. Its memory is fixed: at most 8 MiB of the tar, and seven pieces of
+/// One part is written at a time. Its memory is fixed: some 2 MiB of the tar, and seven pieces of
 /// [`crate::PIECE`] bytes that are compressed, 64 MiB together. The manifest comes on top, compressed: about 30 bytes
 /// for each file of the database.
 #[derive(Debug)]
@@ -101,21 +99,18 @@ impl Writer {
         Self { target, ..self }
     }
 
-    /// Stores a tar of `pg_basebackup -D - -Ft`. `progress` is called with the bytes read so far.
+    /// Stores what PostgreSQL sends. `progress` is called with the bytes read so far.
     ///
     /// # Errors
-    /// Fails if the stream is no complete tar with a label and a manifest, or cannot be stored. There is no backup then,
+    /// Fails if it is no complete tar with a label and a manifest, or cannot be stored. There is no backup then,
     /// but parts of it may be in the store.
-    pub async fn write(self, tar: impl AsyncRead + Unpin, progress: impl Fn(u64)) -> Result<Written, BaseError> {
-        let mut reader = Reader::new(tar);
+    pub async fn write(self, source: &mut impl Source, progress: impl Fn(u64)) -> Result<Written, BaseError> {
+        let mut reader = Reader::new(source);
         let mut copies = Copies::new()?;
         let mut parts = Parts::new(&self);
         while let Some(member) = reader.next().await? {
             let kind = Kind::of(member.path.as_deref());
-            let is_part = kind != Kind::Manifest;
-            if is_part {
-                parts.begin_member(&member).await?;
-            }
+            parts.begin_member(&member).await?;
             let (mut left, mut content) = (member.padded_bytes(), member.bytes);
             while left > 0 {
                 let piece = reader.piece(left).await?;
@@ -123,13 +118,14 @@ impl Writer {
                 let of_content = content.min(piece.len() as u64);
                 content -= of_content;
                 copies.take(kind, &piece[..of_content as usize])?;
-                if is_part {
-                    parts.write(piece).await?;
-                }
+                parts.write(piece).await?;
                 progress(reader.raw_bytes());
             }
         }
         reader.drain().await?;
+        while let Some(piece) = source.manifest().await.map_err(BaseError::Read)? {
+            copies.take_manifest(&piece)?;
+        }
         let copied = copies.finish()?;
         let parts = parts.finish().await?;
         self.target.store_copies(&copied).await?;

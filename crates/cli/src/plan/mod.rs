@@ -196,6 +196,7 @@ pub fn page(look: &Look, new: &ClusteredDatabase) -> Result<PlanPage> {
 fn steps(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Course) -> Vec<Step> {
     let wal = |db: &ClusteredDatabase| db.spec.storage.wal.as_ref().map(|wal| wal.size.clone());
     let grows = wal(old).is_some() && wal(new).is_some() && wal(old) != wal(new);
+    let set = old.status.as_ref().map_or(0, |status| status.memo.volume_set());
     let names = api::names::Names::new(old.metadata.name.clone().unwrap_or_default());
     let instances = u32::try_from(old.spec.replicas).unwrap_or(0);
     let claims = (0..instances)
@@ -203,13 +204,13 @@ fn steps(old: &ClusteredDatabase, new: &ClusteredDatabase, course: &Course) -> V
         .map(|ordinal| Step {
             action: format!(
                 "grow claim {} to {}",
-                names.wal_claim(ordinal),
+                names.wal_claim(set, ordinal),
                 wal(new).unwrap_or_default()
             ),
             rule: "grow-volumes".to_owned(),
             because: format!(
                 "claim {} asks for {}",
-                names.wal_claim(ordinal),
+                names.wal_claim(set, ordinal),
                 wal(old).unwrap_or_default()
             ),
         });

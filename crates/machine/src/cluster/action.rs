@@ -5,7 +5,7 @@ use api::backup::BackupSource;
 use api::operation::DiscardQuarantined;
 use api::status::{
     ChosenImage, DrillResult, DrillRun, FinalBackupMemo, GrantedStorage, NotedRequest, RestartPermit, ScheduledRun,
-    SwitchoverMemo,
+    SwitchoverMemo, VolumeSets,
 };
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -47,6 +47,8 @@ pub enum Action {
         /// timelines has alone is kept ([`crate::protocol::LeaseRecord::lossy`]).
         lossy: Timeline,
     },
+    /// Change what the Lease says of sets of volumes. Its holder, epoch and timelines stay.
+    ChangeLease(ObjectVersion, LeaseChange),
     /// Write the status that [`super::status`] computes for this decision: its changes are promises and records that must
     /// stand before anybody acts on them.
     WriteStatus(Vec<StatusChange>),
@@ -125,7 +127,7 @@ impl Action {
             Action::AddFinalizer(_) | Action::RemoveFinalizer(_) => Target::Resource,
             Action::WriteStatus(_) => Target::Status,
             Action::Apply(apply) => Target::Child(apply.kind),
-            Action::RecreateLease { .. } => Target::Child(OwnedObject::Lease),
+            Action::RecreateLease { .. } | Action::ChangeLease(..) => Target::Child(OwnedObject::Lease),
             Action::DeleteChild(kind, _) => Target::Child(*kind),
             Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => Target::Child(OwnedObject::StatefulSet),
             Action::LabelPod { pod, .. } | Action::MarkPod { pod, .. } | Action::ReplacePod(pod) => {
@@ -151,6 +153,7 @@ impl Action {
             Action::RemoveFinalizer(_) => "RemoveFinalizer",
             Action::Apply(_) => "Apply",
             Action::RecreateLease { .. } => "RecreateLease",
+            Action::ChangeLease(..) => "ChangeLease",
             Action::WriteStatus(_) => "WriteStatus",
             Action::LabelPod { .. } => "LabelPod",
             Action::MarkPod { .. } => "MarkPod",
@@ -169,6 +172,15 @@ impl Action {
             Action::DeleteDrill(_) => "DeleteDrill",
         }
     }
+}
+
+/// How a Lease is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum LeaseChange {
+    /// It is to be about this set of volumes ([`crate::lease_object::volumes_changed`]). Nobody may hold it.
+    Volumes(u32),
+    /// It is to say nothing of the former set ([`crate::lease_object::former_forgotten`]).
+    ForgetFormer,
 }
 
 /// What is noted on a pod about a change of its cpu and memory.
@@ -263,8 +275,22 @@ pub enum StatusChange {
     },
     /// `systemIdentifier`; the bootstrap grant is used up.
     RecordSystemIdentifier(String),
-    /// `memo.adopted`: the UID of the deleted database whose volumes this one takes over.
-    Adopt(String),
+    /// `memo.adopted`: the UID of the deleted database whose volumes this one takes over, which set of them it ran on, and which it
+    /// has kept.
+    Adopt(String, u32, Option<u32>),
+    /// Drop `intent.recovery`: what was recovered is served.
+    EndRecovery,
+    /// `memo.volumes`.
+    SetVolumes(VolumeSets),
+    /// Instances run on this set of volumes from now on. Nothing is known of its members.
+    UseVolumes {
+        /// The set.
+        set: u32,
+        /// The epoch that the Lease has then.
+        epoch: Epoch,
+        /// The system identifier of the data there; `None` if it is to be recovered.
+        system_id: Option<String>,
+    },
     /// `memo.leaseMade`.
     RecordLeaseMade,
     /// `memo.made[name] = uid`.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use api::names::parse_claim;
 use api::spec::NEWEST;
 use api::status::WaitReason;
 
@@ -172,7 +173,11 @@ fn adopt(facts: &Facts<'_>) -> Option<Proposal> {
             return Proposal::wait(facts, Step::Objects, WaitReason::SpecCorrection, why, who);
         }
         Some(Ok(found)) => {
-            let action = Action::WriteStatus(vec![StatusChange::Adopt(found.by.to_owned())]);
+            let action = Action::WriteStatus(vec![StatusChange::Adopt(
+                found.by.to_owned(),
+                found.lease.volume_set,
+                found.lease.former_set,
+            )]);
             return Proposal::act(Step::Objects, action, summary(&found));
         }
         None => {}
@@ -211,7 +216,7 @@ pub(super) fn adopt_claims(facts: &Facts<'_>) -> Option<Proposal> {
     if !has_lease(facts) {
         return None;
     }
-    let mut claims = facts.claims().iter();
+    let mut claims = facts.claims().iter().chain(&facts.observed.other_claims);
     let claim = claims.find(|claim| claim.cluster_uid.as_deref() == Some(former) && !claim.terminating)?;
     let because = format!("claim {} was left by the database that is adopted", claim.name);
     Proposal::act(Step::Objects, Action::AdoptClaim(exact_claim(claim)), because)
@@ -219,8 +224,10 @@ pub(super) fn adopt_claims(facts: &Facts<'_>) -> Option<Proposal> {
 
 /// Which members come back, where their WAL ended in their last reports, and which have no volume any more.
 fn summary(found: &Found<'_>) -> String {
-    let claim_of = |pod: &str| format!("{}-{pod}", api::names::DATA_VOLUME);
-    let has = |pod: &&String| found.claims.iter().any(|claim| claim.name == claim_of(pod));
+    let is_of = |claim: &Claim, pod: &str| {
+        claim.volume == Volume::Data && parse_claim(&claim.name).is_some_and(|(_, _, of)| of == pod)
+    };
+    let has = |pod: &&String| found.claims.iter().any(|claim| is_of(claim, pod));
     let (there, missing): (Vec<_>, Vec<_>) = found.lease.members.keys().partition(has);
     let described = there.into_iter().map(|pod| match found.lease.positions.get(pod) {
         Some(position) => format!("{pod} (WAL to {} on timeline {})", position.lsn, position.timeline.0),

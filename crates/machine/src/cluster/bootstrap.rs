@@ -4,7 +4,7 @@
 use api::status::BootstrapGrant;
 
 use super::action::StatusChange;
-use super::facts::{Facts, fenced};
+use super::facts::{Facts, fenced, hibernation};
 use super::observed::{Claim, OwnedState, Pod};
 
 /// The grant to write now, with everything that has to be on record before a database exists.
@@ -19,8 +19,11 @@ pub(super) fn changes(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
 /// The pod and the claim to grant the bootstrap to, if a grant is missing and may be given.
 pub(super) fn grant<'a>(facts: &Facts<'a>) -> Option<(&'a Pod, &'a Claim)> {
     let lease = facts.lease?;
-    let untouched = lease.holder.is_none() && lease.epoch.0 == 0 && lease.release.is_none();
-    let stays = facts.wanted.deleting || facts.wanted.spec.hibernated || facts.status.memo.adopted.is_some();
+    let order = facts.status.intent.recovery.as_ref();
+    let begins = order.map_or(0, |order| order.epoch);
+    let untouched = lease.holder.is_none() && lease.epoch.0 == begins && lease.release.is_none();
+    let adopts = facts.status.memo.adopted.is_some() && order.is_none();
+    let stays = facts.wanted.deleting || hibernation::wanted(facts) || adopts;
     if !untouched || facts.bootstrapped() || facts.wanted.invalid.is_some() || stays {
         return None;
     }

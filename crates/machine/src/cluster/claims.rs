@@ -5,7 +5,7 @@ use api::status::{WaitActor, WaitReason};
 
 use super::decision::Step;
 use super::facts::{Facts, list};
-use super::observed::{Claim, Pod};
+use super::observed::{Claim, Pod, Volume};
 use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
 use super::wait::WaitKey;
 
@@ -30,7 +30,7 @@ fn deleted(facts: &Facts<'_>, pod: &Pod) -> impl Iterator<Item = String> {
             .any(|claim| claim.name == **name && !claim.terminating)
     };
     let wal = pod.wal_claim.as_ref().filter(|name| !stays(name)).cloned();
-    let name = || format!("{}-{}", api::names::DATA_VOLUME, pod.name);
+    let name = || facts.claim_name(Volume::Data, &pod.name);
     let known = facts.observed.claims.get().is_some();
     let all = [(!data_stays).then(name), wal];
     all.into_iter().flatten().filter(move |_| known)

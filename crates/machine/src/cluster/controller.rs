@@ -52,6 +52,7 @@ impl Controller for Cluster {
             | Action::OrphanStatefulSet(_)
             | Action::DeleteStatefulSet(_)
             | Action::DeleteClaim(_)
+            | Action::ChangeLease(..)
             | Action::RecreateLease { .. } => true,
             Action::Apply(apply) => apply.takes_pods(observed),
             Action::Wait(_)

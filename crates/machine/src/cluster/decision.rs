@@ -77,7 +77,7 @@ pub enum Step {
     Rollout,
     /// The number of instances is being changed.
     Scaling,
-    /// Volumes are being grown.
+    /// Volumes are being grown, or changed for another set of volumes.
     Volumes,
     /// The last backup before a deletion is being taken.
     BackingUp,

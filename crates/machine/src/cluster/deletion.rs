@@ -215,6 +215,7 @@ fn remove_volumes(facts: &Facts<'_>) -> Option<Proposal> {
         let ours = |uid: &Option<String>| uid.as_deref() == Some(facts.wanted.uid);
         if let Some(claim) = claims
             .iter()
+            .chain(&facts.observed.other_claims)
             .find(|claim| ours(&claim.cluster_uid) && !claim.terminating)
         {
             let because = "the resource is being deleted, and storage.retentionPolicy.whenDeleted is Delete";
@@ -246,7 +247,9 @@ fn remove_unique(facts: &Facts<'_>) -> Option<Proposal> {
     if facts.observed.lease.get().is_none() && facts.status.system_identifier.is_none() {
         return Proposal::unread(facts, Step::Removing, "the Lease");
     }
-    let made = facts.bootstrapped() || adopts;
+    // In the middle of a recovery in place, the set of before was made.
+    let kept = facts.lease.is_some_and(|lease| lease.former_set.is_some());
+    let made = facts.bootstrapped() || adopts || kept;
     if made && facts.wanted.spec.storage.retention_policy.when_deleted == VolumeFate::Retain {
         return None;
     }

@@ -14,7 +14,7 @@ pub(super) mod volumes;
 pub(super) mod wal;
 
 use api::ClusteredDatabaseStatus;
-use api::names::WAL_VOLUME;
+use api::names::{DATA_VOLUME, WAL_VOLUME, parse_claim, volume_in};
 use api::status::{LateObject, MemberStatus, WaitReason};
 use chrono::{DateTime, Utc};
 
@@ -97,6 +97,15 @@ impl<'a> Facts<'a> {
         self.claims()
             .iter()
             .find(|claim| claim.ordinal == ordinal && claim.volume == Volume::Wal)
+    }
+
+    /// The name of a pod's claim in the set of volumes in use.
+    pub fn claim_name(&self, volume: Volume, pod: &str) -> String {
+        let volume = match volume {
+            Volume::Data => DATA_VOLUME,
+            Volume::Wal => WAL_VOLUME,
+        };
+        format!("{}-{pod}", volume_in(volume, self.status.memo.volume_set()))
     }
 
     /// Whether such volumes can be had, if that is known and they are wanted.
@@ -209,13 +218,9 @@ impl<'a> Facts<'a> {
 
     /// This pod has a WAL volume if the spec asks for one, and it is its own.
     pub fn has_wal_volume(&self, pod: &Pod) -> bool {
-        let named = |claim: &str| {
-            claim
-                .strip_prefix(WAL_VOLUME)?
-                .strip_prefix('-')
-                .map(|of| of == pod.name)
-        };
-        self.wanted.spec.storage.wal.is_none() || pod.wal_claim.as_deref().and_then(named) == Some(true)
+        let named =
+            |claim: &str| parse_claim(claim).is_some_and(|(volume, _, of)| volume == WAL_VOLUME && of == pod.name);
+        self.wanted.spec.storage.wal.is_none() || pod.wal_claim.as_deref().is_some_and(named)
     }
 
     /// Since when this has been waited for: by the wait in the status, or as one of several late objects.

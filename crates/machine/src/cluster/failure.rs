@@ -230,6 +230,13 @@ pub(super) fn next_deadline(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
 }
 
 fn bootstrap(facts: &Facts<'_>) -> Option<Failure> {
+    // A recovery in place has a way back.
+    let error = bootstrap_error(facts).filter(|_| facts.status.intent.recovery.is_none())?;
+    failed(FailureReason::BootstrapFailed, error)
+}
+
+/// Why the first database could not be made.
+pub(super) fn bootstrap_error(facts: &Facts<'_>) -> Option<String> {
     let grant = facts
         .status
         .intent
@@ -238,10 +245,7 @@ fn bootstrap(facts: &Facts<'_>) -> Option<Failure> {
         .filter(|_| !facts.bootstrapped())?;
     let pod = facts.pods().iter().find(|pod| pod.name == grant.pod)?;
     let error = pod.bootstrap_error.as_ref()?;
-    failed(
-        FailureReason::BootstrapFailed,
-        format!("{} could not make the first database: {error}", pod.name),
-    )
+    Some(format!("{} could not make the first database: {error}", pod.name))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ mod names;
 
 pub(super) use names::Answer;
 pub use names::{BACKUP_HEALTHY, ConditionKind, FOREIGN_ROUTE, Reason};
-use names::{OTHER_DEFAULT, SET_ASIDE};
+use names::{FORMER_VOLUMES, OTHER_DEFAULT, SET_ASIDE};
 
 use super::archive;
 use super::facts::{Facts, fenced, hibernation, list, restarts, shortened};
@@ -18,7 +18,7 @@ use super::fenced::{is_confirmed, words};
 use super::observed::{Pod, Target};
 use super::resting::describe;
 use super::rule::{CORRECT, OnBackoff};
-use super::{RULES, claims, durability, failure, image, phase, room, route};
+use super::{RULES, claims, durability, failure, image, in_place, phase, room, route};
 use crate::reconcile::FaultKind;
 
 /// All conditions. The time of a condition's last change is carried on from the stored one while its status is the same.
@@ -28,6 +28,8 @@ pub fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
     let other = image::other_default(facts).map(|message| Answer::new(true, Reason::OnRecord, message));
     let all = answers.into_iter().chain(set_aside);
     let all = all.chain(other.map(|answer| (OTHER_DEFAULT, answer)));
+    let former = in_place::kept(facts).map(|message| Answer::new(true, Reason::Kept, message));
+    let all = all.chain(former.map(|answer| (FORMER_VOLUMES, answer)));
     let route = route::describe(facts).map(|message| Answer::new(true, Reason::AddressOfNoPod, message));
     let all = all.chain(route.map(|answer| (FOREIGN_ROUTE, answer)));
     let all = all.chain(archive::condition(facts).map(|answer| (BACKUP_HEALTHY, answer)));
@@ -193,7 +195,7 @@ fn wanted_rest(facts: &Facts<'_>) -> Option<Answer> {
     if facts.wanted.deleting || failure::failure(facts).is_some() {
         return None;
     }
-    if hibernation::is_down(facts) {
+    if hibernation::is_down(facts) && hibernation::is_asked(facts) {
         return Some(Answer::new(true, Reason::Hibernated, HIBERNATED));
     }
     // Everything else is as it should be: only the user is waited for.
@@ -214,7 +216,7 @@ fn wanted_rest(facts: &Facts<'_>) -> Option<Answer> {
 fn available(facts: &Facts<'_>) -> Answer {
     match facts.primary() {
         Some(pod) => Answer::new(true, Reason::PrimaryServes, format!("{} serves", pod.name)),
-        None if hibernation::wanted(facts) => Answer::new(false, Reason::Hibernated, HIBERNATED),
+        None if hibernation::is_asked(facts) => Answer::new(false, Reason::Hibernated, HIBERNATED),
         None if fenced::all(facts) => fenced_by_user(facts, false),
         None if facts.bootstrapped() => Answer::new(false, Reason::NoPrimary, "no primary serves"),
         None => Answer::new(false, Reason::NotMade, "the database was not made yet"),

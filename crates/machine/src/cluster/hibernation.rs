@@ -8,7 +8,7 @@ use super::claims;
 use super::decision::Step;
 use super::deletion;
 use super::facts::Facts;
-use super::facts::hibernation::wanted;
+use super::facts::hibernation::{is_asked, wanted};
 use super::observed::{Known, OwnedState, StatefulSetView};
 use super::owned::OwnedObject;
 use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
@@ -49,11 +49,11 @@ pub const AWAIT_WAKING: Rule = Rule {
 };
 
 fn wake(facts: &Facts<'_>) -> Option<Proposal> {
-    if facts.wanted.spec.hibernated || facts.wanted.deleting || !facts.status.intent.stop {
+    if wanted(facts) || facts.wanted.deleting || !facts.status.intent.stop {
         return None;
     }
     let action = Action::WriteStatus(vec![StatusChange::EndStop]);
-    Proposal::act(Step::Scaling, action, "spec.hibernated is false")
+    Proposal::act(Step::Scaling, action, "the database is to run again")
 }
 
 fn hibernate(facts: &Facts<'_>) -> Option<Proposal> {
@@ -92,7 +92,7 @@ fn stop(facts: &Facts<'_>) -> Option<Proposal> {
         if facts.status.intent.restart.is_some() {
             changes.push(StatusChange::EndRestart);
         }
-        return Proposal::act(Step::Stopping, Action::WriteStatus(changes), "spec.hibernated is true");
+        return Proposal::act(Step::Stopping, Action::WriteStatus(changes), why(facts));
     }
     if deletion::has_stopped(facts) {
         return None;
@@ -122,16 +122,29 @@ fn scale_to_zero(facts: &Facts<'_>, set: &StatefulSetView) -> Option<Proposal> {
         replicas: Some(0),
         wal: None,
     };
-    let because = if deletion::has_stopped(facts) {
-        "PostgreSQL has stopped everywhere, and spec.hibernated is true"
+    let stopped = if deletion::has_stopped(facts) {
+        "PostgreSQL has stopped everywhere"
     } else {
-        "the time for a clean stop has passed, and spec.hibernated is true"
+        "the time for a clean stop has passed"
     };
-    Proposal::act(Step::Removing, Action::Apply(apply), because)
+    Proposal::act(
+        Step::Removing,
+        Action::Apply(apply),
+        format!("{stopped}, and {}", why(facts)),
+    )
+}
+
+/// Why nothing is to run.
+fn why(facts: &Facts<'_>) -> &'static str {
+    if is_asked(facts) {
+        "spec.hibernated is true"
+    } else {
+        "another set of volumes is to be used"
+    }
 }
 
 fn await_waking(facts: &Facts<'_>) -> Option<Proposal> {
-    if !wanted(facts) {
+    if !is_asked(facts) {
         return None;
     }
     let what = "spec.hibernated to be false";

@@ -1,7 +1,7 @@
 //! Members: who they are (published, so that agents know their claims), their certificates, and their pods' labels.
 
 use api::names::{ROLE_PRIMARY, ROLE_REPLICA};
-use api::status::WaitReason;
+use api::status::{VolumeSets, WaitReason};
 use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::{Action, StatusChange};
@@ -87,6 +87,7 @@ fn record(facts: &Facts<'_>) -> Option<Proposal> {
         changes.extend(durability::unrecorded(facts));
         record_made(facts, &mut changes);
     }
+    record_volumes(facts, &mut changes);
     if changes.is_empty() {
         let until = gathering?;
         let what = format!("pods and claims of all {} instances", facts.expected());
@@ -152,6 +153,31 @@ fn record_system_identifier(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) 
     }
 }
 
+/// A database whose status was lost runs on what the Lease says.
+fn record_volumes(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
+    if facts.status.intent.recovery.is_some() && facts.primary().is_some() {
+        changes.push(StatusChange::EndRecovery);
+    }
+    let Some(lease) = facts
+        .lease
+        .filter(|lease| lease.volume_set > 0 || lease.former_set.is_some())
+    else {
+        return;
+    };
+    if facts.status.memo.volumes.is_some() || facts.status.memo.adopted.is_some() {
+        return;
+    }
+    // What was to be recovered is lost with the status.
+    let is_empty = lease.system_id.is_none() && lease.former_set.is_some();
+    changes.push(StatusChange::SetVolumes(VolumeSets {
+        current: lease.volume_set,
+        former: lease.former_set,
+        next: lease.former_set.filter(|_| is_empty),
+        failure: is_empty.then(|| "the status was lost during the recovery in place".to_owned()),
+        ..VolumeSets::default()
+    }));
+}
+
 /// Objects whose loss has to be noticed from now on.
 fn record_made(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
     for kind in [OwnedObject::CaSecret, OwnedObject::AppSecret] {
@@ -178,7 +204,12 @@ fn describe(changes: &[StatusChange]) -> String {
             StatusChange::SignCertificate { pod, .. } => keys.push(pod.as_str()),
             StatusChange::GrantBootstrap { pod, .. } => others.push(format!("{pod} may make the first database")),
             StatusChange::RecordSystemIdentifier(id) => others.push(format!("the database has system identifier {id}")),
-            StatusChange::Adopt(from) => others.push(format!("the volumes of the deleted database {from} come back")),
+            StatusChange::Adopt(from, ..) => {
+                others.push(format!("the volumes of the deleted database {from} come back"))
+            }
+            StatusChange::SetVolumes(sets) => {
+                others.push(format!("instances run on set {} of the volumes", sets.current))
+            }
             StatusChange::RecordLeaseMade => others.push("the Lease exists".to_owned()),
             StatusChange::RecordMade { name, .. } => others.push(format!("Secret {name} exists")),
             StatusChange::GiveWalVolumes(pods) => {
@@ -196,6 +227,8 @@ fn describe(changes: &[StatusChange]) -> String {
             StatusChange::RecordImage(chosen) => others.push(format!("instances are to run {}", chosen.image)),
             StatusChange::RecordGranted(_) => others.push("volumes are refused their size".to_owned()),
             StatusChange::ForgetMember { .. }
+            | StatusChange::UseVolumes { .. }
+            | StatusChange::EndRecovery
             | StatusChange::PermitRestart(_)
             | StatusChange::EndRestart
             | StatusChange::MovePrimary { .. }

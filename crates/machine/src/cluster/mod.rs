@@ -38,6 +38,7 @@ pub mod health;
 mod hibernation;
 mod idle;
 mod image;
+mod in_place;
 mod internal;
 mod loss;
 mod members;
@@ -73,7 +74,7 @@ mod wanted;
 use api::ClusteredDatabaseStatus;
 use chrono::{DateTime, TimeDelta, Utc};
 
-pub use action::{Action, Apply, ApplyHow, DeletionStep, PodMark, StatusChange};
+pub use action::{Action, Apply, ApplyHow, DeletionStep, LeaseChange, PodMark, StatusChange};
 pub use consent::password_refusal;
 pub use controller::{Basis, Cluster};
 pub use decision::{Because, Decision, Failure, Step};
@@ -122,6 +123,7 @@ pub const RULES: &[Rule] = &[
     volumes::GROW,
     volumes::UPDATE,
     hibernation::WAKE,
+    in_place::CHANGE_VOLUMES,
     hibernation::HIBERNATE,
     adoption::ADOPT,
     drift::CHILDREN,
@@ -138,6 +140,7 @@ pub const RULES: &[Rule] = &[
     creation::AWAIT_DATABASE,
     failover::AWAIT_PRIMARY,
     scaling::REMOVED_MEMBERS,
+    in_place::DISCARD_VOLUMES,
     wal_claims::REMOVE_CLAIM,
     wal_claims::MAKE_CLAIM,
     rollout::AWAIT_SETTLED,

@@ -55,8 +55,12 @@ pub struct Observed {
     pub stateful_set: Option<StatefulSetView>,
     /// The pods of this database (label [`api::names::LABEL_CLUSTER`] and an ordinal in the name), in order of ordinal.
     pub pods: Known<Vec<Pod>>,
-    /// All claims with names of this database's claims, whoever made them, in order of ordinal, data before WAL.
+    /// All claims with names of this database's claims in the set of volumes in use, whoever made them, in order of ordinal, data
+    /// before WAL.
     pub claims: Known<Vec<Claim>>,
+    /// The same of other sets of volumes, before or after a recovery in place; none while `claims` are unknown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub other_claims: Vec<Claim>,
     /// Names of the nodes that have pods of this database and take no new ones: cordoned, or about to be removed.
     pub unschedulable_nodes: Known<BTreeSet<String>>,
     /// The Lease's content; `None` if there is no Lease. `Unknown` if it does not parse.
@@ -444,6 +448,9 @@ pub struct Claim {
     pub name: String,
     /// Which volume it is for.
     pub volume: Volume,
+    /// Of which set of volumes it is.
+    #[serde(default)]
+    pub set: u32,
     /// Ordinal of the pod that it is for.
     pub ordinal: u32,
     /// Its UID.

@@ -62,6 +62,14 @@ pub fn state_machine_page() -> String {
         let _ = writeln!(page, "| {} | {} | {} |", number + 1, rule.name, rule.what);
     }
     page.push_str(
+        "\n## Rules of users\n\n\
+         For each DatabaseUser, tried in this order. The operator runs no SQL: the primary's agent does what the\n\
+         Secret `NAME-access` declares.\n\n| # | rule | what |\n|---|---|---|\n",
+    );
+    for (number, rule) in crate::user::RULES.iter().enumerate() {
+        let _ = writeln!(page, "| {} | {} | {} |", number + 1, rule.name, rule.what);
+    }
+    page.push_str(
         "\n## Deadlines\n\n\
          Every wait outside `Ready`, `Hibernated` and `Failed` has one, unless the user wants it so\n\
          (`status.waiting.deadlineTime`). Some end with something else being done. After the others the phase stays,\n\

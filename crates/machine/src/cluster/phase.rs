@@ -96,7 +96,11 @@ fn making(facts: &Facts<'_>) -> Phase {
 /// On the way to `Ready`: for the first time, or again. A database whose status was wiped after it was made is being
 /// updated, since a creation that far has a phase.
 fn underway(facts: &Facts<'_>) -> Phase {
+    if hibernation::changes_volumes(facts) || facts.status.intent.recovery.is_some() {
+        return Phase::Restoring;
+    }
     match stored(facts) {
+        Some(Phase::Restoring) if facts.status.memo.volumes.is_some() => Phase::Updating,
         Some(Phase::Creating | Phase::Restoring) => making(facts),
         Some(Phase::Failed | Phase::Hibernated) if facts.status.system_identifier.is_none() => making(facts),
         None if !facts.bootstrapped() => making(facts),
@@ -147,7 +151,7 @@ fn intact(facts: &Facts<'_>) -> bool {
     facts.wanted.invalid.is_none()
         && facts.wanted.finalizer
         && !facts.wanted.deleting
-        && !facts.wanted.spec.hibernated
+        && !hibernation::wanted(facts)
         && !facts.status.intent.stop
         && facts
             .primary()

@@ -13,7 +13,7 @@ use super::facts::request::{open, open_request};
 use super::facts::switchover::unfit;
 use super::rule::{OnBackoff, Progress, Proposal, Rule, RuleKind};
 use super::wait::WaitKey;
-use super::{drift, image, loss, quarantine, rollout};
+use super::{drift, image, in_place, loss, quarantine, rollout};
 
 /// See [`Rule::what`].
 pub const REQUEST: Rule = Rule {
@@ -46,7 +46,7 @@ pub const ACCEPT_LOSS: Rule = Rule {
 pub const AWAIT_REQUEST: Rule = Rule {
     name: "await-request",
     family: "request",
-    what: "What keeps a requested switchover from beginning is said.",
+    what: "The status says what delays a requested switchover or a recovery in place.",
     protocol: &[],
     kind: RuleKind::Explain,
     decide: await_request,
@@ -77,6 +77,7 @@ fn write(action: &Asked, change: StatusChange, because: String) -> Option<Propos
         Asked::AcceptLoss(_) => Step::Primary,
         Asked::DiscardQuarantined(_) => Step::Volumes,
         Asked::RecreateLease(_) => Step::Repair,
+        Asked::Recover(_) | Asked::UndoRecovery(_) | Asked::ConfirmRecovery(_) => Step::Volumes,
     };
     Proposal::act(step, Action::WriteStatus(vec![change]), because)
 }
@@ -89,7 +90,10 @@ fn is_urgent(request: &Request) -> bool {
         | Asked::TakeImage(_)
         | Asked::Restart(_)
         | Asked::DiscardQuarantined(_)
-        | Asked::RecreateLease(_) => false,
+        | Asked::RecreateLease(_)
+        | Asked::Recover(_)
+        | Asked::UndoRecovery(_)
+        | Asked::ConfirmRecovery(_) => false,
     }
 }
 
@@ -119,6 +123,9 @@ fn proceed(facts: &Facts<'_>, is_ours: fn(&Request) -> bool) -> Option<Proposal>
         Asked::AcceptLoss(accept) => loss::accept(facts, accept.epoch)?,
         Asked::DiscardQuarantined(discard) => quarantine::discard(facts, discard)?,
         Asked::RecreateLease(_) => drift::recreated(facts)?,
+        Asked::Recover(recover) => in_place::recover(facts, recover, &asked.uid)?,
+        Asked::UndoRecovery(_) => in_place::undo(facts, &asked.uid)?,
+        Asked::ConfirmRecovery(_) => in_place::confirm(facts, &asked.uid)?,
     };
     match progress {
         Progress::Ends(outcome, why) => write(action, closed(noted, outcome, why.clone()), why),
@@ -130,7 +137,10 @@ fn proceed(facts: &Facts<'_>, is_ours: fn(&Request) -> bool) -> Option<Proposal>
 fn note(facts: &Facts<'_>, asked: &Request) -> Option<Proposal> {
     let refusal = match &asked.action {
         Asked::RecreateLease(_) => drift::refusal_to_recreate(facts)?,
-        Asked::Switchover(_)
+        Asked::Recover(_) => in_place::refusal(facts),
+        Asked::UndoRecovery(_)
+        | Asked::ConfirmRecovery(_)
+        | Asked::Switchover(_)
         | Asked::TakeImage(_)
         | Asked::Restart(_)
         | Asked::AcceptLoss(_)
@@ -155,7 +165,10 @@ fn take_back(facts: &Facts<'_>, noted: &NotedRequest) -> Option<Proposal> {
         | Asked::TakeImage(_)
         | Asked::Restart(_)
         | Asked::DiscardQuarantined(_)
-        | Asked::RecreateLease(_) => None,
+        | Asked::RecreateLease(_)
+        | Asked::Recover(_)
+        | Asked::UndoRecovery(_)
+        | Asked::ConfirmRecovery(_) => None,
     };
     if let Some(why) = used {
         return write(action, closed(noted, RequestOutcome::Done, why.clone()), why);
@@ -199,6 +212,9 @@ fn obstacle(facts: &Facts<'_>, target: &str) -> String {
 }
 
 fn await_request(facts: &Facts<'_>) -> Option<Proposal> {
+    if let Some(check) = in_place::await_check(facts) {
+        return Some(check);
+    }
     let target = open(facts)?;
     let deadline = facts.status.memo.request.as_ref()?.since + WAIT_LIMIT;
     let what = format!("the requested switchover to {target}: {}", obstacle(facts, target));

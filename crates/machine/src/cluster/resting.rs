@@ -30,6 +30,7 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
         | Action::AddFinalizer(_)
         | Action::RemoveFinalizer(_)
         | Action::Apply(_)
+        | Action::ChangeLease(..)
         | Action::WriteStatus(_)
         | Action::LabelPod { .. }
         | Action::MarkPod { .. }

@@ -21,13 +21,9 @@ fn full<'a>(facts: &Facts<'a>) -> impl Iterator<Item = (u32, Volume)> + use<'a> 
 
 /// That volumes are full, as the beginning of a sentence; `None` if none is.
 pub(super) fn which(facts: &Facts<'_>) -> Option<String> {
-    let claims = |volume: Volume| match volume {
-        Volume::Data => api::names::DATA_VOLUME,
-        Volume::Wal => api::names::WAL_VOLUME,
-    };
     let name = facts.wanted.name;
     let names: Vec<String> = full(facts)
-        .map(|(ordinal, volume)| format!("{}-{name}-{ordinal}", claims(volume)))
+        .map(|(ordinal, volume)| facts.claim_name(volume, &format!("{name}-{ordinal}")))
         .collect();
     (!names.is_empty()).then(|| format!("reported full: {}", list(names.iter().map(String::as_str))))
 }

@@ -143,9 +143,9 @@ fn await_staying(facts: &Facts<'_>) -> Option<Proposal> {
     let wal = pod.and_then(|pod| pod.wal_claim.as_ref());
     let wal = wal.map_or(String::new(), |wal| format!(" {wal}"));
     let who = format!(
-        "{who}; or the user, who has it copied anew: kubectl delete pvc {}-{stays}{wal} --wait=false && kubectl delete pod \
+        "{who}; or the user, who has it copied anew: kubectl delete pvc {}{wal} --wait=false && kubectl delete pod \
          {stays}; or by the number of before",
-        api::names::DATA_VOLUME
+        facts.claim_name(Volume::Data, &stays)
     );
     Some(Proposal::wait(facts, Step::Scaling, key, what, who)?.by(actor))
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use api::names::{LABEL_CLUSTER, Names};
 use api::status::{
-    BackupStatus, Binding, BootstrapGrant, FailureStatus, MemberRole, MemberStatus, Memo, Transition, WaitingStatus,
+    BackupStatus, Binding, BootstrapGrant, FailureStatus, MemberRole, MemberStatus, Memo, RecoveryOrder, Transition,
+    VolumeSets, WaitingStatus,
 };
 use api::{ClusteredDatabaseStatus, Phase};
 use chrono::{DateTime, Utc};
@@ -16,7 +17,8 @@ use super::facts::{Facts, hibernation};
 use super::observed::Observed;
 use super::wait::Waiting;
 use super::wanted::Wanted;
-use super::{StatusWrite, archive, decide, durability, health};
+use super::{StatusWrite, archive, decide, durability, health, in_place};
+use crate::protocol::Epoch;
 use crate::reconcile::STATUS_SETTLES;
 
 /// How many changes of phase are kept.
@@ -77,6 +79,7 @@ pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, dec
         Action::Wait(_)
         | Action::Apply(_)
         | Action::RecreateLease { .. }
+        | Action::ChangeLease(..)
         | Action::MarkPod { .. }
         | Action::ResizePod(_)
         | Action::ReplacePod(_)
@@ -171,7 +174,17 @@ fn apply(
             }
         }
         StatusChange::RecordSystemIdentifier(id) => next.system_identifier = Some(id.clone()),
-        StatusChange::Adopt(from) => next.memo.adopted = Some(from.clone()),
+        StatusChange::EndRecovery => next.intent.recovery = None,
+        StatusChange::Adopt(from, set, former) => {
+            next.memo.adopted = Some(from.clone());
+            next.memo.volumes = (*set > 0 || former.is_some()).then(|| VolumeSets {
+                current: *set,
+                former: *former,
+                ..VolumeSets::default()
+            });
+        }
+        StatusChange::SetVolumes(sets) => next.memo.volumes = Some(sets.clone()),
+        StatusChange::UseVolumes { set, epoch, system_id } => use_volumes(next, *set, *epoch, system_id.clone()),
         StatusChange::RecordLeaseMade => next.memo.lease_made = true,
         StatusChange::RecordMade { name, uid } => {
             next.memo.made.insert(name.clone(), uid.clone());
@@ -232,6 +245,24 @@ fn apply(
         StatusChange::RecordFinalBackup(memo) => next.memo.final_backup = Some(memo.clone()),
         StatusChange::DeletionDone(step) => next.memo.deletion_done.push(step.as_str().to_owned()),
     }
+}
+
+/// Back from a recovery that came to nothing, its volumes are not kept.
+fn use_volumes(next: &mut ClusteredDatabaseStatus, set: u32, epoch: Epoch, system_id: Option<String>) {
+    let sets = next.memo.volumes.get_or_insert_default();
+    let left = Some(std::mem::replace(&mut sets.current, set));
+    (sets.former, sets.discarded) = match sets.failure {
+        None => (left, None),
+        Some(_) => (None, left),
+    };
+    sets.next = None;
+    next.intent.recovery = sets.recover.take().map(|recover| RecoveryOrder {
+        recover,
+        epoch: epoch.0,
+    });
+    next.intent.bootstrap = None;
+    next.system_identifier = system_id;
+    next.members.clear();
 }
 
 fn describe_decision(next: &mut ClusteredDatabaseStatus, decision: &Decision, now: DateTime<Utc>) {
@@ -331,6 +362,7 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
     let secret = Names::new(facts.wanted.name).app_secret();
     next.binding = next.memo.made.contains_key(&secret).then_some(Binding { name: secret });
     (next.intent.backup, next.intent.backup_source) = archive::backup_to_take(facts);
+    next.intent.recovery_check = in_place::check_to_make(facts);
     let Some(lease) = facts.lease else { return };
     next.durability = Some(durability::describe(facts));
     let drill = next.backup.take().and_then(|backup| backup.drill);

@@ -55,8 +55,8 @@ pub const AWAIT_SCHEDULABLE_STANDBY: Rule = Rule {
     on_backoff: OnBackoff::Hold,
 };
 
-/// The agents hand over in a second or two, and give up by themselves sooner than this: then the primary of before serves
-/// again. Less than the minute after which an agent that is still asked to tries again: the wish is gone by then.
+/// The agents hand over in a second or two, and begin none by themselves that was asked for 40 s ago
+/// (`instance/handover`). So what is given up does not happen later, whenever the primary's agent hears of that.
 const WAIT_LIMIT: TimeDelta = TimeDelta::seconds(50);
 /// The first rest after a switchover that failed; it doubles each time.
 const FIRST_REST: TimeDelta = TimeDelta::minutes(1);

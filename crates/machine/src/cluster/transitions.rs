@@ -13,6 +13,7 @@ pub const TRANSITIONS: [(Phase, &[Phase]); 10] = [
         &[
             Phase::Creating,
             Phase::Ready,
+            Phase::Updating,
             Phase::Hibernated,
             Phase::Failed,
             Phase::Deleting,
@@ -21,6 +22,7 @@ pub const TRANSITIONS: [(Phase, &[Phase]); 10] = [
     (
         Phase::Ready,
         &[
+            Phase::Restoring,
             Phase::Updating,
             Phase::SwitchingOver,
             Phase::FailingOver,
@@ -33,6 +35,7 @@ pub const TRANSITIONS: [(Phase, &[Phase]); 10] = [
     (
         Phase::Updating,
         &[
+            Phase::Restoring,
             Phase::Ready,
             Phase::SwitchingOver,
             Phase::FailingOver,
@@ -44,6 +47,7 @@ pub const TRANSITIONS: [(Phase, &[Phase]); 10] = [
     (
         Phase::SwitchingOver,
         &[
+            Phase::Restoring,
             Phase::Ready,
             Phase::Updating,
             Phase::FailingOver,
@@ -53,11 +57,18 @@ pub const TRANSITIONS: [(Phase, &[Phase]); 10] = [
     ),
     (
         Phase::FailingOver,
-        &[Phase::Ready, Phase::Updating, Phase::Deleting, Phase::Failed],
+        &[
+            Phase::Restoring,
+            Phase::Ready,
+            Phase::Updating,
+            Phase::Deleting,
+            Phase::Failed,
+        ],
     ),
     (
         Phase::Upgrading,
         &[
+            Phase::Restoring,
             Phase::Ready,
             Phase::Updating,
             Phase::FailingOver,

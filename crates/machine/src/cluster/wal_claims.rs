@@ -187,7 +187,7 @@ fn missing_class(facts: &Facts<'_>) -> Option<String> {
 }
 
 fn claim_name(facts: &Facts<'_>, ordinal: u32) -> String {
-    format!("{}-{}-{ordinal}", api::names::WAL_VOLUME, facts.wanted.name)
+    facts.claim_name(Volume::Wal, &format!("{}-{ordinal}", facts.wanted.name))
 }
 
 #[cfg(test)]

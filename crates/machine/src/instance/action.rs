@@ -32,8 +32,9 @@ pub enum Action {
     Initdb {
         /// UID of the `ClusteredDatabase`.
         cluster_uid: String,
-        /// It comes from a backup, as `spec.bootstrap.recovery` says; otherwise it is new.
-        from_backup: bool,
+        /// It comes from a backup, as `spec.bootstrap.recovery` or a recovery in place says, and goes on in a timeline after this one;
+        /// otherwise it is new.
+        from_backup: Option<Timeline>,
     },
     /// Copy the primary into the staging directory, then rename that.
     Clone {

@@ -99,8 +99,8 @@ fn chosen_by_holder(context: &Context) -> Option<BackupCopy> {
     })
 }
 
-/// True if this holder is to close the segment that it writes. PostgreSQL ends a copy of a standby only when the standby has learned that
-/// the last segment of the copy is archived, and only the primary can close that segment.
+/// True if this holder is to close the segment that it writes: the last segment of a standby's copy is archived once it is closed, and
+/// only the primary can do that.
 pub fn closes_segment(observed: &Observed, memo: &Memo, now: BootTime) -> bool {
     let context = Context::new(observed, now);
     let Some(attempt) = memo.backup.as_ref().filter(|attempt| attempt.ended.is_none()) else {

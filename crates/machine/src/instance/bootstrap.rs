@@ -3,7 +3,7 @@
 use super::facts::{Context, Tenure};
 use super::identity::volume_is_free;
 use super::{Action, Data, Draft, OnBackoff, Rule, RuleKind, Verdict};
-use crate::protocol::Epoch;
+use crate::protocol::Timeline;
 
 /// The agent ends after this many failures in a row.
 const MOST_FAILURES: u32 = 2;
@@ -20,15 +20,16 @@ pub(super) fn is_granted(context: &Context) -> bool {
     })
 }
 
-/// True if no system identifier is recorded anywhere, and the Lease was read and never had a holder.
+/// True if no system identifier is recorded anywhere, and the Lease was read and never had a holder; or, in a recovery in place, none
+/// since its new set of volumes was made.
 fn is_unmade(context: &Context) -> bool {
     let (Some(cluster), Some(record)) = (context.cluster(), context.record()) else {
         return false;
     };
     cluster.system_id.is_none()
-        && cluster.epoch.is_none_or(|epoch| epoch == Epoch(0))
+        && cluster.epoch.is_none_or(|epoch| epoch <= cluster.begins)
         && record.system_id.is_none()
-        && record.epoch == Epoch(0)
+        && record.epoch == cluster.begins
         && record.release.is_none()
         && context.tenure() == Tenure::Vacant
 }
@@ -100,7 +101,12 @@ fn initdb(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     Verdict::new(
         Action::Initdb {
             cluster_uid: cluster.uid.clone(),
-            from_backup: cluster.recovers,
+            from_backup: cluster.recovers.then(|| {
+                context
+                    .record()
+                    .and_then(|record| record.timeline)
+                    .unwrap_or(Timeline(1))
+            }),
         },
         "the operator granted the bootstrap to this volume",
     )
@@ -110,7 +116,7 @@ fn initdb(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 mod tests {
     use super::super::fixtures::*;
     use super::super::*;
-    use crate::protocol::Epoch;
+    use crate::protocol::{Epoch, Timeline};
     use crate::timing::BootTime;
 
     fn decided(observed: &Observed) -> Decision {
@@ -122,12 +128,30 @@ mod tests {
         let mut observed = granted();
         for from_backup in [false, true] {
             cluster(&mut observed).recovers = from_backup;
+            let from_backup = from_backup.then_some(Timeline(1));
             let cluster_uid = CLUSTER_UID.to_owned();
             let wanted = Action::Initdb {
                 cluster_uid,
                 from_backup,
             };
             assert_eq!(decided(&observed).action, wanted);
+        }
+    }
+
+    #[test]
+    fn a_recovery_in_place_begins_in_the_epoch_that_the_lease_had_then_and_after_its_timelines() {
+        let mut observed = granted();
+        (cluster(&mut observed).recovers, cluster(&mut observed).begins) = (true, Epoch(7));
+        cluster(&mut observed).epoch = Some(Epoch(7));
+        (record(&mut observed).epoch, record(&mut observed).timeline) = (Epoch(7), Some(Timeline(3)));
+        let wanted = Action::Initdb {
+            cluster_uid: CLUSTER_UID.to_owned(),
+            from_backup: Some(Timeline(3)),
+        };
+        assert_eq!(decided(&observed).action, wanted);
+        for (seen, there) in [(7, 6), (7, 8), (8, 7), (8, 8), (0, 0)] {
+            (cluster(&mut observed).epoch, record(&mut observed).epoch) = (Some(Epoch(seen)), Epoch(there));
+            assert_ne!(decided(&observed).rule, "initdb", "{seen}, {there}");
         }
     }
 

@@ -91,7 +91,9 @@ pub(super) fn blank() -> Observed {
             archives: false,
             backup: None,
             backup_source: Default::default(),
+            recovery_check: None,
             recovers: false,
+            begins: Epoch(0),
         }),
         lease: LeaseView {
             record: Reading::Is(empty_lease("lease")),

@@ -15,19 +15,12 @@ const REPLAY: Millis = Millis::seconds(20);
 /// After that wait, at most this much may be left to replay: at 100 MB/s ten seconds without a primary. For
 /// more the primary waits without a limit, unless the request skips the wait for replay: a drain would wait too.
 const LATE: Bytes = Bytes::gib(1);
-/// Back-off after an attempt in which no member took the lease. It doubles while the request lasts, as the operator's
-/// back-off does: each try costs clients some seconds, and the requester may have left.
-const AGAIN: Millis = Millis::minutes(1);
-/// The longest such back-off.
-const LONGEST: Millis = Millis::minutes(10);
+/// A handover begins this long after it was asked for at the latest. The operator takes a request back after 50 s, and
+/// this member may hear of that a minute late, or never if the operator is gone.
+const LATEST: Millis = Millis::seconds(40);
 
-/// How long after a failed handover to this pod the next one may begin.
-fn pause(wish: &Wish) -> Millis {
-    AGAIN.doubled(wish.tries.saturating_sub(1), LONGEST)
-}
-
-/// The wanted primary, if it streams, has caught up and replayed, and the back-off after the last failed attempt is
-/// over.
+/// The wanted primary, if it streams, has caught up and replayed. Each request has one try, which costs clients some
+/// seconds if the wanted one does not take the lease: the operator asks again later.
 pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     context.held()?;
     let cluster = context.cluster()?;
@@ -38,9 +31,9 @@ pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
     if !context.serving() || *wanted == context.observed.own.pod || context.observed.terminating {
         return None;
     }
-    let wish = draft.memo.wished.clone()?;
-    let last = draft.memo.handed_over;
-    if last.is_some_and(|last| !context.reached(last.plus(pause(&wish)), draft)) {
+    let wish = draft.memo.wished.as_ref()?;
+    let since = wish.since;
+    if wish.tried || context.now >= since.plus(LATEST) {
         return None;
     }
     let peer = context.observed.peers.get(wanted)?;
@@ -53,7 +46,7 @@ pub(super) fn target(context: &Context, draft: &mut Draft) -> Option<String> {
         return None;
     }
     let late = cluster.urgent || peer.queue() <= LATE;
-    let replayed = peer.queue() <= LAG || late && context.reached(wish.since.plus(REPLAY), draft);
+    let replayed = peer.queue() <= LAG || late && context.reached(since.plus(REPLAY), draft);
     replayed.then(|| wanted.clone())
 }
 
@@ -128,7 +121,7 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         same.unwrap_or(Wish {
             pod,
             since: context.now,
-            tries: 0,
+            tried: false,
         })
     });
     let ours = matches!(context.tenure(), super::Tenure::Held { .. } | super::Tenure::Lapsed);
@@ -137,10 +130,6 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         memo.handing_over = None;
     }
     memo.handing_in = again;
-    // A member that has taken the lease may still fail to be promoted.
-    if matches!(context.tenure(), super::Tenure::Other(holder) if holder.serving) {
-        memo.handed_over = None;
-    }
 }
 
 #[cfg(test)]

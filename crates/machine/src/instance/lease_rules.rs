@@ -215,6 +215,10 @@ fn rule_again(context: &Context, record: &LeaseRecord) -> SyncRule {
 /// rule 14); `None` if no number is left.
 fn timeline_again(context: &Context, record: &LeaseRecord, database: &Database) -> Option<Option<Timeline>> {
     let primarys = context.at_rest() && database.primary;
+    // What was recovered in place is on a timeline that no other set of volumes has.
+    if primarys && is_first(context, record) && record.timeline.is_some_and(|reserved| reserved < database.timeline) {
+        return Some(Some(database.timeline));
+    }
     if primarys && record.timeline.is_none_or(|reserved| database.timeline == reserved) {
         return Some(record.timeline);
     }
@@ -278,7 +282,7 @@ fn is_first(context: &Context, record: &LeaseRecord) -> bool {
     let (Some(cluster), Some(volume)) = (context.cluster(), context.volume()) else {
         return false;
     };
-    let untouched = record.epoch == Epoch(0) && record.system_id.is_none() && record.release.is_none();
+    let untouched = record.epoch == cluster.begins && record.system_id.is_none() && record.release.is_none();
     let made_here = volume.made_for.as_ref() == Some(&cluster.uid);
     untouched
         && cluster.system_id.is_none()

@@ -56,8 +56,6 @@ pub struct Memo {
     pub handing_over: Option<String>,
     /// The epoch in which this run was last seen to hold the lease.
     pub handing_in: Option<Epoch>,
-    /// When a handover was last begun.
-    pub handed_over: Option<BootTime>,
     /// The epoch of a promoted primary that does not serve yet, and since when.
     pub closed: Option<(Epoch, BootTime)>,
     /// The data of the last rewind.
@@ -109,8 +107,8 @@ pub struct Wish {
     pub pod: String,
     /// Since when the operator has wanted it.
     pub since: BootTime,
-    /// How many handovers to it have begun since.
-    pub tries: u32,
+    /// A handover to it was begun.
+    pub tried: bool,
 }
 
 /// A rewind of this data has begun.
@@ -196,12 +194,7 @@ pub(super) enum Change {
     /// The lease was released because the container ends. The time is set if it went to a successor.
     Leaves(Option<BootTime>),
     /// A handover to this pod was begun.
-    HandsOver {
-        /// The pod.
-        to: String,
-        /// When it was begun.
-        at: BootTime,
-    },
+    HandsOver(String),
     /// A rewind was begun.
     Rewinds(Rewound),
     /// A copy of a primary was begun; `None`: it was cancelled.
@@ -227,10 +220,10 @@ impl Memo {
             Change::RestartsFor(settings) => self.restarted_for = Some(settings),
             Change::KeepsSlots(members) => self.kept = Some(members),
             Change::Leaves(at) => self.left = at,
-            Change::HandsOver { to, at } => {
-                (self.handing_over, self.handed_over) = (Some(to), Some(at));
+            Change::HandsOver(to) => {
+                self.handing_over = Some(to);
                 if let Some(wish) = &mut self.wished {
-                    wish.tries = wish.tries.saturating_add(1);
+                    wish.tried = true;
                 }
             }
             Change::Rewinds(rewound) => self.rewound = Some(rewound),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::WantedDurability;
-use api::status::{BootstrapGrant, RestartPermit};
+use api::status::{BootstrapGrant, RecoveryCheck, RestartPermit};
 
 mod impostor;
 mod lost;
@@ -219,8 +219,12 @@ pub struct ClusterView {
     pub backup: Option<String>,
     /// `status.intent.backupSource`: whose files it copies.
     pub backup_source: BackupSource,
+    /// `status.intent.recoveryCheck`: a recovery for which the holder's archive worker looks through the store.
+    pub recovery_check: Option<RecoveryCheck>,
     /// `spec.bootstrap.recovery` is there: the first database comes from a backup.
     pub recovers: bool,
+    /// The epoch in which nobody has held the Lease yet: that of a recovery in place, or the first.
+    pub begins: Epoch,
 }
 
 /// What is heard of the holder's agent beside the Lease. Belongs to the run that the Lease names, and is forgotten when

@@ -48,10 +48,7 @@ fn hand_over(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         return None;
     }
     let verdict = hand_over_to(context, draft, &target);
-    Some(verdict.and(Change::HandsOver {
-        to: target,
-        at: context.now,
-    }))
+    Some(verdict.and(Change::HandsOver(target)))
 }
 
 fn hand_over_to(context: &Context, draft: &mut Draft, successor: &String) -> Verdict {

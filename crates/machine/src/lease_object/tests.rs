@@ -199,3 +199,80 @@ fn what_is_empty_stands_in_no_annotation() {
     }
     assert!(!has(&before, LEASE_MEMBERS) && has(&written, LEASE_TIMELINE));
 }
+
+/// The Lease after a merge patch of its annotations.
+fn patched(lease: &Lease, changed: BTreeMap<&'static str, Option<String>>) -> Lease {
+    let mut lease = lease.clone();
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    for (name, value) in changed {
+        set(annotations, name, value);
+    }
+    lease
+}
+
+#[test]
+fn what_is_said_of_one_set_of_volumes_is_kept_while_another_is_used() {
+    let released = LeaseContent {
+        holder: None,
+        ..content()
+    };
+    let lease = write(&empty(), &released, MicroTime(Timestamp::UNIX_EPOCH));
+    let first = read(&lease).unwrap();
+
+    let lease = patched(&lease, volumes_changed(&lease, 1).unwrap());
+    let new = read(&lease).unwrap();
+    let goes_on = LeaseRecord {
+        duration: first.duration,
+        renewal: first.renewal.clone(),
+        epoch: first.epoch,
+        timeline: first.timeline,
+        lossy: first.lossy,
+        volume_set: 1,
+        former_set: Some(0),
+        ..LeaseRecord::empty("u", "7")
+    };
+    assert_eq!(new, goes_on, "nothing is said of the new set");
+
+    let second = LeaseContent {
+        epoch: Epoch(4),
+        timeline: Some(Timeline(5)),
+        system_id: Some("75".to_owned()),
+        rule: SyncRule::default(),
+        ..released
+    };
+    let lease = write(&lease, &second, MicroTime(Timestamp::UNIX_EPOCH));
+    assert_eq!(
+        read(&lease).unwrap().former_set,
+        Some(0),
+        "who writes the Lease keeps what is kept"
+    );
+
+    let back = patched(&lease, volumes_changed(&lease, 0).unwrap());
+    let expected = LeaseRecord {
+        epoch: Epoch(4),
+        timeline: Some(Timeline(5)),
+        volume_set: 0,
+        former_set: Some(1),
+        ..first
+    };
+    assert_eq!(read(&back).unwrap(), expected);
+    let again = patched(&back, volumes_changed(&back, 1).unwrap());
+    assert_eq!(read(&again).unwrap().system_id.as_deref(), Some("75"));
+
+    let other = patched(&back, volumes_changed(&back, 2).unwrap());
+    assert_eq!(
+        read(&other).unwrap().system_id,
+        None,
+        "what is kept of one set is not said of another"
+    );
+
+    let forgotten = patched(&back, former_forgotten(&back).unwrap());
+    let record = read(&forgotten).unwrap();
+    assert_eq!((record.volume_set, record.former_set), (0, None));
+    let new = patched(&forgotten, volumes_changed(&forgotten, 1).unwrap());
+    assert_eq!(
+        read(&new).unwrap().system_id,
+        None,
+        "what was forgotten does not come back"
+    );
+}

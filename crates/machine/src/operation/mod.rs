@@ -265,13 +265,25 @@ fn taken_back(facts: &Facts<'_>) -> &'static str {
         Some(Asked::TakeImage(_) | Asked::Restart(_)) if begun => {
             "taken back after it had begun: what it has changed already stays, and pods of the older template are replaced"
         }
+        Some(Asked::Recover(_)) if begun => {
+            "taken back after it had begun: the database goes on as it was, unless it serves what was recovered already"
+        }
+        Some(Asked::UndoRecovery(_)) if begun => {
+            "taken back after it had begun: the database goes on as it was, unless its Lease is changed already"
+        }
+        Some(Asked::ConfirmRecovery(_)) if begun => {
+            "taken back after it had begun: the volumes are deleted all the same"
+        }
         Some(
             Asked::Switchover(_)
+            | Asked::Recover(_)
+            | Asked::UndoRecovery(_)
             | Asked::TakeImage(_)
             | Asked::Restart(_)
             | Asked::AcceptLoss(_)
             | Asked::DiscardQuarantined(_)
-            | Asked::RecreateLease(_),
+            | Asked::RecreateLease(_)
+            | Asked::ConfirmRecovery(_),
         )
         | None => "taken back",
     }
@@ -321,6 +333,9 @@ fn ending(facts: &Facts<'_>) -> String {
         Some(Asked::Restart(_)) => format!("all instances of {name} to have new pods: kubectl cdb status {name}"),
         Some(Asked::DiscardQuarantined(discard)) => format!("{} to remove {}", discard.instance, discard.name),
         Some(Asked::RecreateLease(_)) => format!("Lease {name} to be made again (an empty one has to be deleted)"),
+        Some(Asked::Recover(_)) => format!("{name} to serve what is recovered: kubectl cdb status {name}"),
+        Some(Asked::UndoRecovery(_)) => format!("{name} to serve what was before: kubectl cdb status {name}"),
+        Some(Asked::ConfirmRecovery(_)) => format!("the other volumes of {name} to be deleted"),
         Some(Asked::AcceptLoss(_)) => format!("the instances of {name} that are left to elect a primary"),
     }
 }

@@ -147,6 +147,8 @@ fn lease() -> LeaseRecord {
         members: BTreeMap::from([("orders-0".to_owned(), serde_json::from_value(report).unwrap())]),
         positions: BTreeMap::from([("orders-0".to_owned(), at(3, 100)), ("orders-1".to_owned(), at(3, 200))]),
         archive: None,
+        volume_set: 0,
+        former_set: None,
     }
 }
 

@@ -6,6 +6,7 @@
 mod changes;
 mod creation;
 mod drain;
+mod in_place;
 mod loss;
 mod primary;
 mod resources;

@@ -59,8 +59,8 @@ fn a_creation_with_views_that_are_old_or_not_listed() {
     let bounds = Bounds { views: 1, ..NOTHING };
     assert_found(
         search(thrifty(2), bounds, true),
-        2_231,
-        34,
+        2_233,
+        33,
         &["blocked", "children", "await-database", "await-standbys"],
     );
 }

@@ -4,8 +4,8 @@ use api::spec::{NetworkPolicyMode, VolumeFate};
 use chrono::TimeDelta;
 use machine::cluster::model::Scene;
 use machine::cluster::{
-    Action, ApplyHow, Claim, Facts, Fault, FaultKind, Known, Left, ObjectVersion, OwnedObject, OwnedState, Pod,
-    Resizing, Resources, StatusChange, Target, Volume,
+    Action, ApplyHow, Claim, Facts, Fault, FaultKind, Known, LeaseChange, Left, ObjectVersion, OwnedObject, OwnedState,
+    Pod, Resizing, Resources, StatusChange, Target, Volume,
 };
 
 use crate::handover::{assert_handover, switching};
@@ -42,6 +42,11 @@ fn keeps_data(scene: &Scene, claims: &[Claim], claim: &Claim) -> bool {
             .any(|other| other.uid != claim.uid && stays(other) && !other.terminating)
 }
 
+fn changes_volumes(scene: &Scene) -> bool {
+    let sets = scene.stored.memo.volumes.as_ref();
+    sets.is_some_and(|sets| sets.next.is_some())
+}
+
 pub fn assert_action(scene: &Scene, action: &Action) {
     let children = &scene.observed.children;
     if matches!(
@@ -56,6 +61,15 @@ pub fn assert_action(scene: &Scene, action: &Action) {
     }
     match action {
         Action::Wait(waiting) => assert!(!waiting.what.is_empty() && !waiting.who_can_end_it.is_empty()),
+        Action::ChangeLease(_, LeaseChange::Volumes(set)) => {
+            let lease = scene.observed.lease.get().cloned().flatten().unwrap();
+            assert!(lease.holder.is_none() && lease.volume_set != *set);
+            assert!(scene.pods().is_empty() && changes_volumes(scene));
+        }
+        Action::ChangeLease(_, LeaseChange::ForgetFormer) => {
+            let sets = scene.stored.memo.volumes.as_ref().unwrap();
+            assert!(sets.discarded.is_some() && sets.former.is_none());
+        }
         Action::AddFinalizer(_) => assert!(!scene.finalizer && !scene.deleting),
         Action::RemoveFinalizer(_) => assert!(scene.finalizer && scene.deleting),
         Action::Apply(apply) => match &apply.how {
@@ -407,7 +421,7 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 let lease = facts.lease.unwrap();
                 assert!(lease.members[&discard.instance].kept.contains(&discard.name));
             }
-            StatusChange::Adopt(from) => {
+            StatusChange::Adopt(from, ..) => {
                 let Some(OwnedState::Foreign { left: Some(left), .. }) =
                     scene.observed.children[OwnedObject::Lease].get()
                 else {
@@ -420,8 +434,21 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                     .and_then(|bootstrap| bootstrap.volumes.as_ref());
                 assert!(asked.is_some() && left.by == *from && scene.stored.system_identifier.is_none());
             }
-            StatusChange::RequestStop => assert!(scene.deleting || scene.spec.hibernated),
-            StatusChange::EndStop => assert!(!scene.deleting && !scene.spec.hibernated),
+            StatusChange::RequestStop => assert!(scene.deleting || scene.spec.hibernated || changes_volumes(scene)),
+            StatusChange::EndStop => {
+                assert!(!scene.deleting && !scene.spec.hibernated && !changes_volumes(scene));
+            }
+            StatusChange::SetVolumes(sets) => {
+                let before = scene.stored.memo.volumes.clone().unwrap_or_default();
+                let is_back = sets.next.is_none() || sets.next == before.former;
+                assert!(is_back || is_noted(scene), "volumes are changed for an operation alone");
+                assert!(sets.current == before.current || scene.stored.memo.volumes.is_none());
+            }
+            StatusChange::EndRecovery => assert!(facts.primary().is_some()),
+            StatusChange::UseVolumes { set, .. } => {
+                assert_eq!(facts.lease.map(|lease| lease.volume_set), Some(*set));
+                assert!(scene.pods().is_empty() && facts.holder().is_none());
+            }
             StatusChange::RecordDrill(..) | StatusChange::ForgetDrill => {}
             StatusChange::RecordFinalBackup(_) | StatusChange::DeletionDone(_) => assert!(scene.deleting),
             StatusChange::PublishMember { .. }

@@ -94,6 +94,11 @@ impl<'a> Subject<'a> {
         self.db.status.as_ref()?.memo.restarted_by.as_deref()
     }
 
+    /// The set of volumes that instances run on.
+    pub fn volume_set(&self) -> u32 {
+        self.db.status.as_ref().map_or(0, |status| status.memo.volume_set())
+    }
+
     /// What volumes are held down to, as long as more is refused.
     pub fn granted(&self) -> GrantedStorage {
         let status = self.db.status.as_ref();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::names::{
     AGENT_PATH, ANNOTATION_BASE_REVISION, ANNOTATION_RESTARTED_BY, ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH,
     DATA_VOLUME, ENV_ARCHIVES, ENV_WAL_OF, IDENTITY_KEY, LABEL_ROLE, PEER_PORT, PROBE_PORT, RECOVERY_STORE_PATH,
-    ROLE_REPLICA, RUN_PATH, STORE_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
+    ROLE_REPLICA, RUN_PATH, STORE_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME, volume_in,
 };
 use api::spec::{IdentitySecretRef, ImagePullPolicy, PullSecret, StoreSpec};
 use k8s_openapi::api::core::v1::{
@@ -86,9 +86,9 @@ pub fn pod_template(subject: &Subject<'_>) -> PodTemplateSpec {
 /// nothing. Not part of the revision, since the pod is as one from the claim template.
 fn name_wal_claim(subject: &Subject<'_>, spec: &mut PodSpec, ordinal: u32) {
     spec.volumes.get_or_insert_default().push(Volume {
-        name: WAL_VOLUME.to_owned(),
+        name: volume_in(WAL_VOLUME, subject.volume_set()),
         persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
-            claim_name: subject.names.wal_claim(ordinal),
+            claim_name: subject.names.wal_claim(subject.volume_set(), ordinal),
             read_only: None,
         }),
         ..Volume::default()
@@ -204,7 +204,7 @@ fn agent() -> String {
 
 fn postgres_container(subject: &Subject<'_>) -> Container {
     let mut mounts = vec![
-        mount(DATA_VOLUME, DATA_PATH),
+        mount(&volume_in(DATA_VOLUME, subject.volume_set()), DATA_PATH),
         // A superuser of SQL acts as this container's user: it must not replace the agent of the next start.
         read_only(AGENT_VOLUME, AGENT_PATH),
         mount(RUN_VOLUME, RUN_PATH),
@@ -214,7 +214,7 @@ fn postgres_container(subject: &Subject<'_>) -> Container {
         read_only(APP_VOLUME, APP_PATH),
     ];
     if subject.db.spec.storage.wal.is_some() && subject.wal != WalVolumes::Withheld {
-        mounts.push(mount(WAL_VOLUME, WAL_PATH));
+        mounts.push(mount(&volume_in(WAL_VOLUME, subject.volume_set()), WAL_PATH));
     }
     let stores = store_volumes(subject);
     mounts.extend(stores.map(|(volume, path)| read_only(&volume.name, path)));
@@ -319,12 +319,16 @@ fn volumes(subject: &Subject<'_>) -> Vec<Volume> {
 /// The volumes with the Secrets of the stores that the spec names, and where each is mounted.
 fn store_volumes(subject: &Subject<'_>) -> impl Iterator<Item = (Volume, &'static str)> {
     let spec = &subject.db.spec;
-    let own = spec.backup.as_ref().map(|backup| &backup.store);
-    let recovery = spec.recovery().map(|recovery| &recovery.from);
-    let recovery = recovery.and_then(|from| {
-        let identity = from.identity_secret_ref.as_ref();
-        store_volume(RECOVERY_STORE_VOLUME, &from.store, identity)
-    });
+    let backup = spec.backup.as_ref();
+    let own = backup.map(|backup| &backup.store);
+    // After a recovery in place the database comes from its own backups.
+    let recovery = if subject.volume_set() == 0 {
+        let from = spec.recovery().map(|recovery| &recovery.from);
+        from.map(|from| (&from.store, from.identity_secret_ref.as_ref()))
+    } else {
+        backup.map(|backup| (&backup.store, backup.identity_secret_ref()))
+    };
+    let recovery = recovery.and_then(|(store, identity)| store_volume(RECOVERY_STORE_VOLUME, store, identity));
     let volumes = [
         // Nothing here needs the private key: neither archiving nor a backup.
         own.and_then(|store| Some((store_volume(STORE_VOLUME, store, None)?, STORE_PATH))),

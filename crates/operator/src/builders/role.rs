@@ -1,4 +1,5 @@
-//! What a database's agents may do: read their own resource, write their own Lease and their own EndpointSlice.
+//! What a database's agents may do: read their own resource and what its users declare, write their own Lease and
+//! EndpointSlice, and tell what became of users.
 
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject as Grantee};
 
@@ -17,6 +18,8 @@ pub fn role(subject: &Subject<'_>) -> Role {
             rule(api::GROUP, "clustereddatabases", names.cluster().to_owned(), read),
             rule("coordination.k8s.io", "leases", names.lease(), write),
             rule("discovery.k8s.io", "endpointslices", names.rw(), write),
+            rule("", "secrets", names.access(), read),
+            rule("", "configmaps", names.access(), &["get", "patch"]),
         ]),
     }
 }
@@ -57,7 +60,7 @@ mod tests {
     use crate::config::Config;
 
     #[test]
-    fn agents_may_touch_three_named_objects_and_nothing_else() {
+    fn agents_may_touch_five_named_objects_and_nothing_else() {
         let (db, config) = (smallest(), Config::default());
         let subject = Subject::new(&db, &config).unwrap();
         let rules = role(&subject).rules.unwrap();
@@ -75,7 +78,9 @@ mod tests {
             [
                 ("clustereddatabases", "db".to_owned()),
                 ("leases", "db".to_owned()),
-                ("endpointslices", "db-rw".to_owned())
+                ("endpointslices", "db-rw".to_owned()),
+                ("secrets", "db-access".to_owned()),
+                ("configmaps", "db-access".to_owned())
             ]
         );
         let forbidden = ["create", "delete", "deletecollection", "*"];
@@ -85,10 +90,12 @@ mod tests {
                 .flat_map(|rule| &rule.verbs)
                 .all(|verb| !forbidden.contains(&verb.as_str()))
         );
-        assert!(
-            !rules[0].verbs.iter().any(|verb| verb == "update" || verb == "patch"),
-            "the resource is read only"
-        );
+        for read_only in [&rules[0], &rules[3]] {
+            assert!(
+                !read_only.verbs.iter().any(|verb| verb == "update" || verb == "patch"),
+                "{read_only:?}"
+            );
+        }
         let binding = role_binding(&subject);
         assert_eq!(binding.role_ref.name, "db");
         assert_eq!(binding.subjects.unwrap()[0].namespace.as_deref(), Some("ns"));

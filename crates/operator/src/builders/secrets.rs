@@ -38,6 +38,8 @@ pub const APPLICATION_KEYS: [&str; 14] = [
     "user",
     "username",
 ];
+/// Type of a Secret with all that an application needs to connect: that of a bound Service.
+pub const BINDING: &str = "servicebinding.io/postgresql";
 /// Key of the application user's password, in the Secret made here and in one that the user brings.
 pub const PASSWORD_KEY: &str = "password";
 
@@ -65,15 +67,11 @@ pub fn tls(subject: &Subject<'_>, agents: &Pair, authority_certificate: &str) ->
     secret(subject.meta(subject.names.tls_secret()), "kubernetes.io/tls", data)
 }
 
-/// Secret with all that an application needs to connect. Its type is that of a bound Service.
+/// Secret with all that an application needs to connect.
 pub fn app(subject: &Subject<'_>, password: &Password, authority_certificate: &str) -> Secret {
     let mut data = application(subject, password);
     data.insert(CA_CERTIFICATE_KEY.to_owned(), authority_certificate.to_owned());
-    secret(
-        subject.kept_meta(subject.names.app_secret()),
-        "servicebinding.io/postgresql",
-        data,
-    )
+    secret(subject.kept_meta(subject.names.app_secret()), BINDING, data)
 }
 
 /// The authority in a Secret made by [`ca`]; `None` if a key is missing or not text.
@@ -94,7 +92,8 @@ pub fn text(secret: &Secret, key: &str) -> Option<String> {
     String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok()
 }
 
-fn secret(metadata: ObjectMeta, kind: &str, data: BTreeMap<String, String>) -> Secret {
+/// A Secret of this type with this text.
+pub fn secret(metadata: ObjectMeta, kind: &str, data: BTreeMap<String, String>) -> Secret {
     Secret {
         metadata,
         type_: Some(kind.to_owned()),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::names::{DATA_VOLUME, LABEL_CLUSTER_UID, WAL_VOLUME};
+use api::names::{DATA_VOLUME, LABEL_CLUSTER_UID, WAL_VOLUME, volume_in};
 use api::spec::VolumeSpec;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
@@ -22,10 +22,11 @@ pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {
     let storage = &subject.db.spec.storage;
     let granted = subject.granted();
     let data_size = granted.data.as_ref().unwrap_or(&storage.data.size);
-    let mut claims = vec![claim(subject, DATA_VOLUME, data_size, &storage.data)];
+    let named = |volume| volume_in(volume, subject.volume_set());
+    let mut claims = vec![claim(subject, &named(DATA_VOLUME), data_size, &storage.data)];
     if let Some(wal) = storage.wal.as_ref().filter(|_| subject.wal == WalVolumes::Templated) {
         let size = granted.wal.as_ref().unwrap_or(&wal.size);
-        claims.push(claim(subject, WAL_VOLUME, size, wal));
+        claims.push(claim(subject, &named(WAL_VOLUME), size, wal));
     }
     StatefulSet {
         metadata: subject.meta(subject.names.cluster().to_owned()),

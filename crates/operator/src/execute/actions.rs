@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::backup::{BackupSource, DatabaseBackupSpec};
 use api::names::{
     ANNOTATION_RESIZING, ANNOTATION_REVISION, FINALIZER, LABEL_CLUSTER_UID, LABEL_ROLE, LEASE_LOSSY, LEASE_RELEASE,
-    LEASE_RULE, LEASE_SYSTEM_ID, LEASE_TIMELINE,
+    LEASE_RULE, LEASE_SYSTEM_ID, LEASE_TIMELINE, LEASE_VOLUMES,
 };
 use api::operation::ClusterReference;
 use api::{ClusteredDatabase, DatabaseBackup};
@@ -17,7 +17,8 @@ use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::ResourceExt;
 use kube::api::PropagationPolicy;
 use kube::core::metadata::PartialObjectMetaExt;
-use machine::cluster::{Action, FaultKind, ObjectVersion, OwnedObject, PodMark, Resources};
+use machine::cluster::{Action, FaultKind, LeaseChange, ObjectVersion, OwnedObject, PodMark, Resources};
+use machine::lease_object;
 use machine::protocol::Release;
 use serde_json::{Value, json};
 
@@ -45,6 +46,7 @@ impl Executor {
             Action::AddFinalizer(exact) => self.add_finalizer(key, seen, exact).await,
             Action::RemoveFinalizer(exact) => self.remove_finalizer(key, seen, exact).await,
             Action::Apply(apply) => self.apply(key, memory, subject, seen, apply).await,
+            Action::ChangeLease(exact, change) => self.change_lease(key, exact, *change).await,
             action @ Action::RecreateLease { .. } => self.recreate_lease(subject, action).await,
             Action::LabelPod { pod, role } => {
                 let change = json!({"metadata": {"labels": {LABEL_ROLE: role}}});
@@ -188,6 +190,24 @@ impl Executor {
         Ok(Outcome::Done)
     }
 
+    async fn change_lease(&self, key: &Key, exact: &ObjectVersion, change: LeaseChange) -> Result<Outcome, Failure> {
+        let Some(lease) = self.caches.leases.get(key, exact.name()).flatten() else {
+            return Ok(Outcome::Outdated);
+        };
+        let annotations = match change {
+            LeaseChange::Volumes(set) => lease_object::volumes_changed(&lease, set),
+            LeaseChange::ForgetFormer => lease_object::former_forgotten(&lease),
+        };
+        let annotations = annotations.map_err(|error| Failure {
+            kind: FaultKind::Invalid,
+            message: format!("understand the Lease: {error}"),
+        })?;
+        let change = json!({"metadata": {"annotations": annotations}});
+        let lease: Lease = self.requests.merge(&key.namespace, exact, change).await?;
+        self.caches.leases.put(lease);
+        Ok(Outcome::Done)
+    }
+
     async fn recreate_lease(&self, subject: &Subject<'_>, action: &Action) -> Result<Outcome, Failure> {
         let lease = recreated_lease(subject, action).map_err(|error| Failure {
             kind: FaultKind::Invalid,
@@ -293,6 +313,8 @@ fn recreated_lease(subject: &Subject<'_>, action: &Action) -> Result<Option<Leas
         annotations.insert(LEASE_TIMELINE.to_owned(), serde_json::to_string(timeline)?);
     }
     let mut lease = lease::lease(subject);
+    annotations
+        .extend(lease_object::volumes_of(subject.volume_set()).map(|volumes| (LEASE_VOLUMES.to_owned(), volumes)));
     lease.metadata.annotations = Some(annotations);
     lease.spec.get_or_insert_default().lease_transitions = Some(epoch.transitions());
     Ok(Some(lease))

@@ -145,7 +145,7 @@ fn is_last(cluster: &ClusteredDatabase, name: &str) -> bool {
 }
 
 /// Why a database with this spec takes up nothing.
-fn idle(spec: &ClusteredDatabaseSpec) -> Option<&'static str> {
+pub(super) fn idle(spec: &ClusteredDatabaseSpec) -> Option<&'static str> {
     if spec.paused {
         Some("it is paused (spec.paused)")
     } else {

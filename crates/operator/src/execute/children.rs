@@ -1,5 +1,6 @@
 //! Making and changing the children.
 
+use api::names::LEASE_VOLUMES;
 use std::collections::BTreeMap;
 
 use api::spec::PasswordSecretRef;
@@ -10,6 +11,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::core::{ObjectMeta, PartialObjectMeta, PartialObjectMetaExt};
 use machine::cluster::{Apply, ApplyHow, FaultKind, Known, ObjectVersion, OwnedObject, OwnedState, password_refusal};
+use machine::lease_object;
 use serde_json::{Value, json};
 
 use super::reads::note_content;
@@ -23,7 +25,7 @@ use crate::desired::{Desired, applied, desired};
 use crate::drift::differences;
 use crate::memory::Memory;
 use crate::observe::cached;
-use crate::requests::Writable;
+use crate::requests::{Requests, Writable};
 
 /// One write of an object.
 struct Write<'a> {
@@ -53,7 +55,13 @@ impl Executor {
         if apply.how == ApplyHow::Make && self.is_going(key, kind) {
             return Ok(Outcome::NotYet);
         }
-        let body = applied(&desired, kind, apply.replicas.or_else(|| replicas(seen)));
+        let mut body = applied(&desired, kind, apply.replicas.or_else(|| replicas(seen)));
+        if kind == OwnedObject::Lease
+            && apply.how == ApplyHow::Make
+            && let Some(volumes) = lease_object::volumes_of(subject.volume_set())
+        {
+            body["metadata"]["annotations"] = json!({LEASE_VOLUMES: volumes});
+        }
         let write = Write {
             key,
             subject,
@@ -206,7 +214,7 @@ impl Executor {
         Ok(match kind {
             OwnedObject::CaSecret => secrets::ca(subject, &certificates::authority(subject, now).map_err(impossible)?),
             OwnedObject::TlsSecret => {
-                let authority = self.authority(subject).await?;
+                let authority = authority(&self.requests, subject).await?;
                 let agents = certificates::agents(subject, &authority, now).map_err(impossible)?;
                 secrets::tls(subject, &agents, &authority.certificate)
             }
@@ -215,7 +223,11 @@ impl Executor {
                     Some(password) => password,
                     None => self.password(subject).await?,
                 };
-                secrets::app(subject, &password, &self.authority(subject).await?.certificate)
+                secrets::app(
+                    subject,
+                    &password,
+                    &authority(&self.requests, subject).await?.certificate,
+                )
             }
             other => {
                 return Err(Failure {
@@ -223,16 +235,6 @@ impl Executor {
                     message: format!("{} is no Secret", other.kind()),
                 });
             }
-        })
-    }
-
-    /// The certificate authority, from its Secret.
-    pub(super) async fn authority(&self, subject: &Subject<'_>) -> Result<certificates::Pair, Failure> {
-        let name = subject.names.ca_secret();
-        let secret: Option<Secret> = self.requests.get(&subject.namespace, &name).await?;
-        secret.as_ref().and_then(secrets::authority_of).ok_or_else(|| Failure {
-            kind: FaultKind::Transient,
-            message: format!("the Secret {name} does not hold the certificate authority (ca.crt, ca.key)"),
         })
     }
 
@@ -331,6 +333,16 @@ fn impossible(error: impl std::error::Error) -> Failure {
         kind: FaultKind::Transient,
         message: error.to_string(),
     }
+}
+
+/// The certificate authority, from its Secret.
+pub(super) async fn authority(requests: &Requests, subject: &Subject<'_>) -> Result<certificates::Pair, Failure> {
+    let name = subject.names.ca_secret();
+    let secret: Option<Secret> = requests.get(&subject.namespace, &name).await?;
+    secret.as_ref().and_then(secrets::authority_of).ok_or_else(|| Failure {
+        kind: FaultKind::Transient,
+        message: format!("the Secret {name} does not hold the certificate authority (ca.crt, ca.key)"),
+    })
 }
 
 #[cfg(test)]

@@ -5,9 +5,10 @@ mod asking;
 mod children;
 mod reads;
 mod status;
+mod users;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::names::FINALIZER;
@@ -23,6 +24,8 @@ use machine::reconcile::{Controller, Next, Pass};
 use machine::units::Bytes;
 
 use asking::{Askers, OfBackups, OfOperations};
+use children::authority;
+use users::Users;
 
 use crate::builders::Subject;
 use crate::cache::{Cache, Kept, Key, Kind};
@@ -55,6 +58,7 @@ pub struct Executor {
     looks: Looks<Memory>,
     operations: Askers<OfOperations>,
     backups: Askers<OfBackups>,
+    users: Users,
 }
 
 /// Signed certificates (PEM) by pod name.
@@ -97,6 +101,16 @@ impl Executor {
                 metrics.clone(),
                 Arc::clone(&clock),
             ),
+            users: Users {
+                requests: requests.clone(),
+                caches: Arc::clone(&caches),
+                config: config.clone(),
+                metrics: metrics.clone(),
+                clock: Arc::clone(&clock),
+                lead: Lead::without_election(),
+                looks: Looks::default(),
+                handed_on: Mutex::default(),
+            },
             requests,
             caches,
             config,
@@ -112,6 +126,7 @@ impl Executor {
 
     /// The same for one of several operators, of which `lead` tells whether it is the one that acts.
     pub fn with_lead(mut self, lead: Lead) -> Self {
+        self.users.lead = lead.clone();
         self.lead = lead;
         self
     }
@@ -121,6 +136,7 @@ impl Executor {
         self.clock = Arc::new(clock);
         self.operations.clock = Arc::clone(&self.clock);
         self.backups.clock = Arc::clone(&self.clock);
+        self.users.clock = Arc::clone(&self.clock);
         self
     }
 
@@ -143,6 +159,7 @@ impl Executor {
         match key.kind {
             Kind::Operation => reconcile::look(&self.operations, key).await,
             Kind::Backup => reconcile::look(&self.backups, key).await,
+            Kind::User => reconcile::look(&self.users, key).await,
             // Whatever is listed next brings all databases to be looked at again.
             Kind::Database if self.caches.databases.has(key) && !self.caches.are_complete() => Looked {
                 again: Some(UNTIL_LISTED),
@@ -405,7 +422,7 @@ impl Host for Executor {
 fn refresh_wants(subject: &Subject<'_>, memory: &mut Memory) {
     let generation = subject.db.metadata.generation.unwrap_or(0);
     let is_same = |known: &Wants| {
-        (known.generation, known.wal) == (generation, subject.wal)
+        (known.generation, known.wal, known.volume_set) == (generation, subject.wal, subject.volume_set())
             && (&known.granted, &known.image) == (&subject.granted(), &subject.image())
             && known.restarted_by.as_deref() == subject.restarted_by()
     };

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use super::{Executor, Failure, Outcome};
 use crate::cache::Key;
 use crate::desired::name;
-use crate::leader;
+use crate::leader::{self, Lead};
 use crate::memory::Memory;
 use crate::observe::{Stray, check, is_ours, is_starting, time};
 use crate::requests::{Refused, Writable};
@@ -37,6 +37,20 @@ pub fn misses_pods(observed: &Observed) -> bool {
     let wanted = observed.stateful_set.as_ref().map_or(0, |set| set.replicas);
     let present = observed.pods.get().map_or(0, Vec::len);
     u32::try_from(present).unwrap_or(u32::MAX) < wanted
+}
+
+/// Whether this operator leads still: the process may have stood still since it decided.
+///
+/// # Errors
+/// When the lead was not renewed lately.
+pub(super) fn still_leads(lead: &Lead) -> Result<Outcome, Failure> {
+    match lead.covers_request(leader::now()) {
+        true => Ok(Outcome::Done),
+        false => Err(Failure {
+            kind: FaultKind::Transient,
+            message: "another operator may lead by now: nothing is taken away before the lead is renewed".to_owned(),
+        }),
+    }
 }
 
 impl Executor {
@@ -224,15 +238,7 @@ impl Executor {
         let lease: Option<Lease> = self.requests.get(&key.namespace, &name).await?;
         let read = lease.as_ref().and_then(|lease| machine::lease_object::read(lease).ok());
         if basis.is_lease(read.as_ref()) {
-            // This process may have stood still since it decided.
-            return match self.lead.covers_request(leader::now()) {
-                true => Ok(Outcome::Done),
-                false => Err(Failure {
-                    kind: FaultKind::Transient,
-                    message: "another operator may lead by now: nothing is taken away before the lead is renewed"
-                        .to_owned(),
-                }),
-            };
+            return still_leads(&self.lead);
         }
         match lease {
             Some(lease) => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::names::{DATA_VOLUME, LABEL_CLUSTER_UID, Names, WAL_VOLUME};
+use api::names::{DATA_VOLUME, LABEL_CLUSTER_UID, Names, parse_claim};
 use api::quantity::Quantity;
 use api::spec::{StorageSpec, VolumeSpec};
 use api::{ClusteredDatabase, Unreadable};
@@ -19,8 +19,8 @@ use crate::caches::Caches;
 /// The annotation of the class that volumes get which name none.
 pub const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// The claims with names of this database's claims, by ordinal, data before WAL.
-pub fn claims(caches: &Caches, key: &Key, storage: &StorageSpec) -> Option<Vec<Claim>> {
+/// The claims with names of this database's claims, by ordinal, data before WAL: those of this set of volumes, and the others.
+pub fn claims(caches: &Caches, key: &Key, storage: &StorageSpec, set: u32) -> Option<(Vec<Claim>, Vec<Claim>)> {
     let names = Names::new(&key.name);
     let mut claims: Vec<_> = caches
         .claims
@@ -28,8 +28,8 @@ pub fn claims(caches: &Caches, key: &Key, storage: &StorageSpec) -> Option<Vec<C
         .iter()
         .filter_map(|claim| self::claim(&names, claim, storage))
         .collect();
-    claims.sort_by_key(|claim| (claim.ordinal, claim.volume));
-    Some(claims)
+    claims.sort_by_key(|claim| (claim.ordinal, claim.volume, claim.set));
+    Some(claims.into_iter().partition(|claim| claim.set == set))
 }
 
 /// Whether such volumes as the resource asks for can be had. WAL volumes that it does not ask for are of the default class.
@@ -64,11 +64,11 @@ pub fn storage_class(caches: &Caches, db: &ClusteredDatabase, volume: Volume) ->
 
 fn claim(names: &Names, claim: &PersistentVolumeClaim, storage: &StorageSpec) -> Option<Claim> {
     let name = claim.metadata.name.clone()?;
-    let (volume, pod) = name.split_once('-')?;
-    let volume = match volume {
-        DATA_VOLUME => Volume::Data,
-        WAL_VOLUME => Volume::Wal,
-        _ => return None,
+    let (volume, set, pod) = parse_claim(&name)?;
+    let volume = if volume == DATA_VOLUME {
+        Volume::Data
+    } else {
+        Volume::Wal
     };
     let ordinal = names.ordinal(pod)?;
     let spec = claim.spec.as_ref();
@@ -80,6 +80,7 @@ fn claim(names: &Names, claim: &PersistentVolumeClaim, storage: &StorageSpec) ->
         .and_then(|quantity| Quantity::parse(&quantity.0).ok());
     Some(Claim {
         volume,
+        set,
         ordinal,
         uid: claim.uid()?,
         resource_version: claim.resource_version()?,

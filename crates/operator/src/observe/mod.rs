@@ -9,7 +9,7 @@ mod secrets;
 
 use std::collections::BTreeSet;
 
-use api::names::{CONTAINER, Names, WAL_VOLUME};
+use api::names::{CONTAINER, Names, parse_claim};
 use api::{ClusteredDatabase, moment};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -22,7 +22,7 @@ use machine::protocol::LeaseRecord;
 
 pub use children::{Stray, cached, children, is_ours, verdict};
 pub use claims::DEFAULT_CLASS;
-pub use pods::{is_starting, noted_as};
+pub use pods::{is_starting, is_wal, noted_as};
 pub use resources::resources;
 pub use secrets::{Checked, check};
 
@@ -44,15 +44,19 @@ pub fn observe(
     let db = subject.db;
     let mut children = children(caches, key, subject, memory, strays);
     let lease = lease(caches, key, &mut children[OwnedObject::Lease]);
-    let (routed, own) = (known(routed(caches, key)), known(pods::addresses(caches, key)));
-    memory.foreign_route = foreign_route(memory.foreign_route.as_ref(), &routed, &own, now);
+    let (routed, addresses) = (known(routed(caches, key)), known(pods::addresses(caches, key)));
+    memory.foreign_route = foreign_route(memory.foreign_route.as_ref(), &routed, &addresses, now);
+    let set = volume_set(db, &lease);
+    let (own, others) = claims::claims(caches, key, &db.spec.storage, set).unzip();
+    let others = others.unwrap_or_default();
     let mut unreadable = caches.unreadable(key);
     unreadable.extend(strays.iter().filter_map(|stray| stray.unreadable(key)));
     Observed {
         children,
         stateful_set: stateful_set(caches, key),
         pods: known(pods::pods(caches, key, db, memory, now)),
-        claims: known(claims::claims(caches, key, &db.spec.storage)),
+        claims: known(own),
+        other_claims: others,
         unschedulable_nodes: known(nodes::unschedulable(caches, key)),
         lease,
         storage_class: known(claims::storage_class(caches, db, Volume::Data)),
@@ -71,6 +75,16 @@ pub fn observe(
             .chain(memory.unmade_pods.values())
             .cloned()
             .collect(),
+    }
+}
+
+/// The set of volumes that the database runs on. Before its status says anything of it, the Lease knows.
+fn volume_set(db: &ClusteredDatabase, lease: &Known<Option<LeaseRecord>>) -> u32 {
+    let recorded = db.status.as_ref().and_then(|status| status.memo.volumes.as_ref());
+    match (recorded, lease) {
+        (Some(sets), _) => sets.current,
+        (None, Known::Known(Some(lease))) => lease.volume_set,
+        (None, Known::Known(None) | Known::Unknown) => 0,
     }
 }
 
@@ -175,13 +189,11 @@ pub fn wal_volumes(caches: &Caches, key: &Key) -> Option<WalVolumes> {
         .get(key, &crate::desired::name(&key.name, OwnedObject::StatefulSet))??;
     let spec = set.spec.as_ref()?;
     let mut templates = spec.volume_claim_templates.iter().flatten();
-    if templates.any(|claim| claim.metadata.name.as_deref() == Some(WAL_VOLUME)) {
+    if templates.any(|claim| claim.metadata.name.as_deref().is_some_and(pods::is_wal)) {
         return Some(WalVolumes::Templated);
     }
     let named = spec.template.spec.as_ref().and_then(pods::wal_claim);
-    let pod = named
-        .as_deref()
-        .and_then(|claim| claim.strip_prefix(WAL_VOLUME)?.strip_prefix('-'));
+    let pod = named.as_deref().and_then(parse_claim).map(|(_, _, pod)| pod);
     let ordinal = pod.and_then(|pod| Names::new(&key.name).ordinal(pod));
     Some(ordinal.map_or(WalVolumes::Withheld, WalVolumes::Of))
 }

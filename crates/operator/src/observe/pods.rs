@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use api::names::{
     ANNOTATION_BASE_REVISION, ANNOTATION_RESIZING, ANNOTATION_REVISION, CONTAINER, LABEL_ROLE, Names,
-    TERMINATION_BOOTSTRAP, WAL_VOLUME,
+    TERMINATION_BOOTSTRAP, WAL_VOLUME, parse_volume,
 };
 use api::{ClusteredDatabase, moment};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -150,10 +150,15 @@ fn pod(names: &Names, pod: &KubePod, memory: &mut Memory, now: DateTime<Utc>) ->
     })
 }
 
+/// Whether a pod's volume of this name is a WAL volume.
+pub fn is_wal(volume: &str) -> bool {
+    parse_volume(volume).is_some_and(|(of, _)| of == WAL_VOLUME)
+}
+
 /// The claim that is the WAL volume of such a pod.
 pub(super) fn wal_claim(spec: &PodSpec) -> Option<String> {
     let mut volumes = spec.volumes.iter().flatten();
-    let volume = volumes.find(|volume| volume.name == WAL_VOLUME)?;
+    let volume = volumes.find(|volume| is_wal(&volume.name))?;
     Some(volume.persistent_volume_claim.as_ref()?.claim_name.clone())
 }
 

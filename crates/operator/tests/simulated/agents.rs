@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use api::ClusteredDatabase;
 use api::backup::{BackupOrigin, BackupRole, BackupSource, BackupState, BackupTask, StoredBackup};
+use api::names::{DATA_VOLUME, parse_claim};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -14,6 +15,8 @@ use fake_api::{Call, Store, Verb};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
+use machine::access::{Catalogue, Published, Report, plan};
+use machine::archive::RecoveryChecked;
 use machine::lease_object::{LeaseContent, read, write};
 use machine::protocol::{
     Epoch, FAULT_SILENT, HolderRecord, Incarnation, LeaseRecord, MemberId, MemberReport, MemberState, Release,
@@ -51,6 +54,8 @@ pub struct Agents {
     pub lost: BTreeSet<String>,
     /// No report reaches the primary.
     pub mute: bool,
+    /// Roles and grants in PostgreSQL.
+    pub catalogue: Catalogue,
     /// Claims (by UID) with a database on them, of the identity that its agent had.
     data: BTreeMap<String, MemberId>,
     /// Parameters that PostgreSQL started with, by the pod's UID.
@@ -93,6 +98,59 @@ impl Agents {
         self.in_force.get(pod_uid).cloned().unwrap_or_default()
     }
 
+    /// The primary's agent gives PostgreSQL what DatabaseUsers declare, and tells what became of it.
+    fn settle_access(&mut self, store: &mut Store, now: DateTime<Utc>) {
+        let name = format!("{NAME}-access");
+        let (secret, told) = (
+            store.get("secrets", NAMESPACE, &name),
+            store.get("configmaps", NAMESPACE, &name),
+        );
+        let Some(told) = told else { return };
+        let entries = secret
+            .and_then(|secret| secret["data"].as_object().cloned())
+            .unwrap_or_default();
+        let published: Vec<Published> = entries
+            .values()
+            .map(|text| serde_json::from_slice(&STANDARD.decode(text.as_str().unwrap()).unwrap()).unwrap())
+            .collect();
+        let others: BTreeSet<&str> = entries.keys().map(String::as_str).collect();
+        let mut data = serde_json::Map::new();
+        for gone in told["data"].as_object().into_iter().flatten() {
+            data.insert(gone.0.clone(), Value::Null);
+        }
+        for published in &published {
+            let planned = |catalogue: &Catalogue| {
+                plan(&published.declared, catalogue, &others, |stored, wanted| {
+                    stored == wanted
+                })
+            };
+            let first = planned(&self.catalogue);
+            let mut steps = first.steps.iter();
+            let error = steps.try_for_each(|step| {
+                self.catalogue
+                    .run(step.database.as_deref().unwrap_or(""), &step.statement)
+            });
+            let report = Report {
+                of: published.at,
+                oid: self.catalogue.roles.get(&published.declared.name).map(|role| role.oid),
+                refusal: planned(&self.catalogue).refusal,
+                error: error.err(),
+                plan: Vec::new(),
+                more: 0,
+            };
+            data.insert(
+                published.declared.uid.clone(),
+                serde_json::to_string(&report).unwrap().into(),
+            );
+        }
+        data.retain(|uid, text| told["data"][uid] != *text);
+        if !data.is_empty() {
+            let change = json!({ "data": data });
+            let call = Call::new(Verb::Merge, "configmaps", NAMESPACE, &name, change);
+            store.call(&call, now);
+        }
+    }
+
     /// Every agent makes one move.
     pub fn tick(&mut self, store: &mut Store, stubs: &mut Stubs, now: DateTime<Utc>) {
         let renewal = self.renewed.is_none_or(|renewed| now - renewed >= RENEWAL);
@@ -125,6 +183,7 @@ impl Agents {
         }
         let serving = view.lease.holder.as_ref().filter(|holder| holder.serving);
         if let Some(holder) = serving {
+            self.settle_access(store, now);
             let incarnation = &holder.incarnation;
             if self.primaries.last() != Some(&incarnation.pod) {
                 self.primaries.push(incarnation.pod.clone());
@@ -172,6 +231,7 @@ impl Agents {
         let untaken = view.lease.system_id.is_none();
         if holds {
             view.hold(index, report);
+            view.check_recovery();
             self.backups += usize::from(view.back_up(self.store_is_away));
         } else if has_data && (view.may_take(index, &identity) || (untaken && granted)) {
             view.take(index, identity, report);
@@ -353,6 +413,18 @@ impl View {
         self.change_rule();
     }
 
+    /// The holder looks whether the store has all that a recovery needs, and says that it has.
+    fn check_recovery(&mut self) {
+        let status = self.db.status.as_ref();
+        let asked = status.and_then(|status| status.intent.recovery_check.as_ref());
+        if let Some(check) = asked.filter(|_| self.lease.holder.is_some()) {
+            self.lease.archive.get_or_insert_default().checked = Some(RecoveryChecked {
+                uid: check.uid.clone(),
+                refusal: None,
+            });
+        }
+    }
+
     /// The backup that is asked for is taken, of a standby that streams or of the primary: it begins in one move, and is done in the
     /// next. Says whether it has begun.
     fn back_up(&mut self, store_is_away: bool) -> bool {
@@ -468,7 +540,10 @@ fn look(store: &Store, stubs: &Stubs, lost: &BTreeSet<String>) -> Option<(View, 
         .filter_map(|pod| {
             let name = text(&pod["metadata"]["name"]);
             let uid = text(&pod["metadata"]["uid"]);
-            let claim = store.get("persistentvolumeclaims", NAMESPACE, &format!("data-{name}"));
+            let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+            let mut claims = volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
+            let data = claims.find(|claim| parse_claim(claim).is_some_and(|(volume, ..)| volume == DATA_VOLUME));
+            let claim = data.and_then(|claim| store.get("persistentvolumeclaims", NAMESPACE, claim));
             Some(Pod {
                 ordinal: ordinal(&name)?,
                 volume: claim.map_or_else(String::new, |claim| text(&claim["metadata"]["uid"])),

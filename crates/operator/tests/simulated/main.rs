@@ -20,5 +20,6 @@ mod scenarios;
 mod seeds;
 mod side_by_side;
 mod unreadable;
+mod users;
 mod versions;
 mod world;

@@ -1,5 +1,6 @@
 //! Operations: one after the other, each once, and what becomes of those that are taken back or come too early.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fake_api::Verb;
@@ -341,4 +342,42 @@ fn every_kind_of_operation_ends_whatever_becomes_of_single_requests() {
             drop(operator);
         });
     }
+}
+
+#[test]
+fn a_database_is_recovered_in_place_goes_back_and_is_at_rest_after_each() {
+    run(1, async || {
+        let world = World::new(Faults::none(), Duration::from_secs(1));
+        let operator = Operator::start(&world.server, Config::default());
+        world.create(&json!({"replicas": 3, "backup": {"store": {"s3": {"bucket": "backups"}}}}));
+        world.ready().await;
+        world.rests(LONG).await;
+        let sets = |world: &World| {
+            let claims = world.list("persistentvolumeclaims");
+            let names = claims
+                .iter()
+                .filter_map(|claim| claim["metadata"]["name"].as_str().map(str::to_owned));
+            names
+                .filter_map(|name| Some(name.split_once('-')?.0.to_owned()))
+                .collect::<BTreeSet<_>>()
+        };
+        for (name, action, kept) in [
+            ("recover", json!({"recover": {}}), vec!["data", "data1"]),
+            ("undo", json!({"undoRecovery": {}}), vec!["data", "data1"]),
+            ("confirm", json!({"confirmRecovery": {}}), vec!["data"]),
+        ] {
+            world.user(201, Verb::Create, OPERATIONS, "", operation(name, action));
+            world.until(name, |world| phase(world, name) == "Completed").await;
+            world.ready().await;
+            world.rests(LONG).await;
+            assert!(sets(&world).iter().eq(&kept), "{:?}", sets(&world));
+        }
+        let history = world.status()["history"].clone();
+        let failed = |change: &Value| change["to"] == "Failed";
+        assert!(!history.as_array().unwrap().iter().any(failed), "{history}");
+        // Another operator finds nothing to do.
+        drop(operator);
+        let _operator = Operator::start(&world.server, Config::default());
+        world.rests(LONG).await;
+    });
 }

@@ -92,6 +92,11 @@ impl World {
         });
         store.define(Arc::clone(&OPERATIONS));
         store.define(Arc::clone(&BACKUPS));
+        static USERS: LazyLock<Arc<Definition>> = LazyLock::new(|| {
+            let definition = serde_json::to_value(api::user::crd()).expect("JSON");
+            Definition::new(&definition).into()
+        });
+        store.define(Arc::clone(&USERS));
         let mut world = Self {
             server: Server::new(store, faults, Clock::starting(epoch)),
             agents: Arc::default(),
@@ -280,6 +285,8 @@ pub struct Operator {
     pub decisions: Arc<Decisions>,
     /// What it knows of the cluster.
     pub caches: Arc<Caches>,
+    /// What carries out what it decides.
+    pub executor: Arc<Executor>,
     /// What its watches reported besides changes.
     pub heard: Arc<Mutex<Vec<String>>>,
     _tasks: JoinSet<()>,
@@ -357,7 +364,7 @@ impl Operator {
         let (metrics, clock) = (Metrics::default(), server.clock());
         let requests = Requests::new(client.clone(), metrics.clone());
         let executor = Executor::new(requests, Arc::clone(&caches), config, metrics, "test".to_owned());
-        let executor = change(executor.with_clock(move || clock.now()));
+        let executor = Arc::new(change(executor.with_clock(move || clock.now())));
         let decisions = executor.decisions();
         let heard = Arc::default();
         let reporter = Arc::new(Reporter {
@@ -368,9 +375,10 @@ impl Operator {
         let watches = caches.watch(&client, None, &reporter);
         let mut tasks = JoinSet::new();
         let process = process.clone();
+        let looker = Arc::clone(&executor);
         let work = async move {
             while let Some(key) = queue.next().await {
-                let looked = executor.look(&key).await;
+                let looked = looker.look(&key).await;
                 if let Some(wait) = looked.again {
                     queue.add(key.clone(), Instant::now() + wait);
                 }
@@ -382,6 +390,7 @@ impl Operator {
         Self {
             decisions,
             caches,
+            executor,
             heard,
             _tasks: tasks,
             _watches: watches,

@@ -93,6 +93,8 @@ pub(super) fn record(lease: &Lease, members: usize) -> LeaseRecord {
             .into_iter()
             .collect(),
         archive: None,
+        volume_set: 0,
+        former_set: None,
     }
 }
 

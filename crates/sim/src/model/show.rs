@@ -257,7 +257,9 @@ impl<const N: usize> Sight<N> {
             archives: false,
             backup: None,
             backup_source: Default::default(),
+            recovery_check: None,
             recovers: false,
+            begins: Epoch(0),
         }
     }
 

@@ -132,6 +132,8 @@ impl Api {
             members: BTreeMap::new(),
             positions: BTreeMap::new(),
             archive: None,
+            volume_set: 0,
+            former_set: None,
         };
         Self {
             lease: Rc::new(lease),
@@ -229,7 +231,9 @@ impl Spec {
             archives: self.archives,
             backup: None,
             backup_source: Default::default(),
+            recovery_check: None,
             recovers: false,
+            begins: Epoch(0),
         }
     }
 }
@@ -498,5 +502,7 @@ fn written(content: &LeaseContent, version: u64, now: u64) -> LeaseRecord {
         members: content.members.clone(),
         positions: content.positions.clone(),
         archive: content.archive.clone(),
+        volume_set: 0,
+        former_set: None,
     }
 }

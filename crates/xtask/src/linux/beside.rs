@@ -4,7 +4,7 @@
 //! alone. So does a test that is not in this list.
 
 /// Suites and their tests.
-const BESIDE: [(&str, &[&str]); 11] = [
+const BESIDE: [(&str, &[&str]); 12] = [
     (
         "admission",
         &[
@@ -72,6 +72,13 @@ const BESIDE: [(&str, &[&str]); 11] = [
         &[
             "a_database_hibernates_and_wakes_with_its_rows",
             "a_fenced_primary_is_replaced_and_its_pod_and_volume_stay",
+        ],
+    ),
+    (
+        "users",
+        &[
+            "the_shortest_user_can_do_what_it_says_through_failovers_and_until_it_is_deleted",
+            "who_may_do_nothing_but_make_users_makes_them_and_bad_ones_are_told_what_to_change",
         ],
     ),
 ];

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use api::ClusteredDatabase;
-use api::operation::{Action, OperationPhase, Restart, Switchover};
+use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, Restart, Switchover};
+use api::spec::RecoveryTarget;
+use api::user::UserPhase;
 use clap::Args;
 use e2e::store::{BUCKET, Store, close_segment};
 use e2e::wait::{Seen, until};
@@ -65,6 +67,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let mut summary = Vec::new();
     create(&namespace, store.as_ref(), &mut summary).await?;
     let sql = write(&namespace, &images, &mut summary).await?;
+    declare_user(&namespace, &sql, &mut summary).await?;
     change(&namespace, &mut summary).await?;
     let rows = ROWS + operate(&namespace, &sql, &mut summary).await?;
     kill_primary(&namespace, &sql, rows, &mut summary).await?;
@@ -173,6 +176,28 @@ async fn write(namespace: &Namespace, images: &Images, summary: &mut Vec<String>
         time.as_secs_f64()
     ));
     Ok(sql)
+}
+
+/// Makes a user that may read the table, and shows that it may do no more.
+async fn declare_user(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<String>) -> Result<()> {
+    say("a DatabaseUser that may read all tables, with a password of its own");
+    let reader = json!({"database": "app", "permissions": ["SELECT"]});
+    namespace.declare_user(DATABASE, "demo-reader", reader).await?;
+    let (user, time) = namespace.wait_user("demo-reader", UserPhase::Ready, BOUND).await?;
+    let status = user.status.unwrap_or_default();
+    let uri = namespace
+        .secret_text(&status.secret_name.context("a Secret")?, "uri")
+        .await?;
+    let rows = sql.sql_as(&uri, "SELECT count(*) FROM visits").await?;
+    let refused = sql.sql_as(&uri, "DELETE FROM visits").await;
+    let why = refused.map_or_else(|error| format!("{error:#}"), |_| String::new());
+    anyhow::ensure!(why.contains("permission denied"), "it could delete rows: {why}");
+    println!("    it reads {rows} rows, and may delete none");
+    summary.push(format!(
+        "user made: Ready after {:.1} s, reads {rows} rows, may delete none",
+        time.as_secs_f64()
+    ));
+    Ok(())
 }
 
 async fn change(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> {
@@ -359,6 +384,32 @@ async fn recover(
         .delete(NEW, &DeleteParams::default())
         .await?;
     namespace.wait_gone(NEW, BOUND).await?;
+
+    say(&format!("{DATABASE} itself, in place, as it was at {at}"));
+    let target = RecoveryTarget {
+        time: Some(at.parse().context("the time")?),
+        ..RecoveryTarget::default()
+    };
+    let in_place = Action::Recover(Recover {
+        backup: None,
+        target: Some(target),
+    });
+    let begun = Instant::now();
+    namespace.ask(DATABASE, "demo-in-place", in_place).await?;
+    let recovered = namespace.wait_operation("demo-in-place", OperationPhase::Completed, BOUND);
+    watched(namespace, recovered).await?;
+    let rows = sql.sql(COUNT).await?;
+    anyhow::ensure!(rows == before, "{rows} rows, and there were {before}");
+    summary.push(format!(
+        "recovered in place, under the same name: serves after {:.1} s, all {rows} rows there",
+        begun.elapsed().as_secs_f64()
+    ));
+    let confirm = Action::ConfirmRecovery(ConfirmRecovery {});
+    namespace.ask(DATABASE, "demo-confirm", confirm).await?;
+    namespace
+        .wait_operation("demo-confirm", OperationPhase::Completed, BOUND)
+        .await?;
+    namespace.wait_ready(DATABASE, BOUND).await?;
     Ok(())
 }
 

@@ -34,11 +34,12 @@ pub const WRITER: Image = Image {
 };
 
 /// What an agent is made of, beside the toolchain.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "crates/agent",
     "crates/api",
     "crates/backup",
     "crates/listen",
+    "crates/scram",
     "crates/machine",
     "Cargo.toml",
     "Cargo.lock",

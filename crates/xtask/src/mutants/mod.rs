@@ -3,6 +3,7 @@
 //! The product's code stays clean: a mutant is a small replacement in a copy of the sources. All are planted in one copy,
 //! each behind a switch, so that they are built once; a check is then run with one switch thrown.
 
+mod access;
 mod archive;
 mod checks;
 mod cluster_changes;
@@ -186,6 +187,7 @@ pub fn all() -> impl Iterator<Item = &'static Mutant> {
         quorum::MUTANTS,
         volume::MUTANTS,
         archive::MUTANTS,
+        access::MUTANTS,
         cluster_objects::MUTANTS,
         cluster_changes::MUTANTS,
         cluster_removal::MUTANTS,

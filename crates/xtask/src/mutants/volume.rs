@@ -278,6 +278,17 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: property("instance::properties::every_action_has_its_proof"),
     },
     Mutant {
+        name: "recovered-in-any-epoch",
+        planted: "A recovery in place is begun under a Lease of another epoch than it was ordered in.",
+        breaks: "invariant 11",
+        file: "instance/bootstrap.rs",
+        text: "record.epoch == cluster.begins",
+        instead: "record.epoch >= cluster.begins",
+        found_by: unit(
+            "instance::bootstrap::tests::a_recovery_in_place_begins_in_the_epoch_that_the_lease_had_then_and_after_its_timelines",
+        ),
+    },
+    Mutant {
         name: "grant-of-another-claim",
         planted: "The grant to make the first database is used on another volume.",
         breaks: "invariant 11",

@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use backup::layout::{ClusterFolder, LineObject, Object, Segment, encrypted};
 use backup::segment::{SegmentError, decode};
-use backup::{Identities, Place, Problem};
+use backup::{Place, Problem};
 use machine::archive::WalFile;
 use machine::recovery::Plan;
 use serde::{Deserialize, Serialize};
 
-use crate::archive::{LINE, open};
+use crate::archive::{LINE, identities, open};
 use crate::volume::write_for_now;
 
 /// Time limit of a request. After a failure the request is made again.
-pub(super) const LIMIT: Duration = Duration::from_secs(45);
+const LIMIT: Duration = Duration::from_secs(45);
 
 /// PostgreSQL takes it for the end of the archive: it ends recovery, or fails if there is a target.
 const ABSENT: u8 = 1;
@@ -151,11 +151,6 @@ fn note_end(order: &Order, staging: &Path) -> anyhow::Result<()> {
         std::thread::sleep(LAST_LOOK);
     }
     Ok(())
-}
-
-/// The private keys in the Secret of this name, if there is one, which is mounted at `access`.
-pub(super) fn identities(access: &Path, secret: Option<&str>) -> Result<Option<Identities>, Problem> {
-    secret.map(|secret| Identities::read(access, secret)).transpose()
 }
 
 /// Reads an object, however long the store has trouble; `None` if there is none. The Secrets are read for each attempt: they may have been

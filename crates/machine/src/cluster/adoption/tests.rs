@@ -91,7 +91,7 @@ fn what_was_left_is_recorded_and_taken_over_before_any_pod_is_made() {
             "takes data-demo-1",
             "takes data-demo-2",
         ];
-        assert_eq!(course[0], format!("[Adopt({FORMER:?})]"));
+        assert_eq!(course[0], format!("[Adopt({FORMER:?}, 0, None)]"));
         let order: Vec<_> = course.iter().filter(|step| step.starts_with("takes")).collect();
         assert_eq!(order, taken.iter().collect::<Vec<_>>());
         assert_eq!(scene.stored.memo.adopted.as_deref(), Some(FORMER));

@@ -9,7 +9,10 @@ use super::super::owned::OwnedObject;
 /// It brings pods: everything that they need is there, their identity is ours, and so are the claims that they would pick up. A
 /// database that was made before comes back even if a part that only clients need is in dispute.
 pub(in crate::cluster) fn may_make_stateful_set(facts: &Facts<'_>) -> bool {
-    let readable = facts.observed.pods.get().is_some() && facts.observed.claims.get().is_some();
+    // Of a database whose status was lost, the Lease knows on which volumes it runs.
+    let is_recorded = facts.status.system_identifier.is_some() || facts.status.memo.volumes.is_some();
+    let volumes_known = is_recorded || facts.observed.lease.get().is_some();
+    let readable = volumes_known && facts.observed.pods.get().is_some() && facts.observed.claims.get().is_some();
     let ready = facts
         .wanted_children()
         .all(|kind| kind == OwnedObject::StatefulSet || facts.exists(kind));

@@ -2,9 +2,20 @@
 
 use super::Facts;
 
-/// The user wants it so, and it is not being deleted.
+/// Nothing is to run: the user wants it so, or another set of volumes is to be used; and it is not being deleted.
 pub(in crate::cluster) fn wanted(facts: &Facts<'_>) -> bool {
-    facts.wanted.spec.hibernated && !facts.wanted.deleting
+    (facts.wanted.spec.hibernated || changes_volumes(facts)) && !facts.wanted.deleting
+}
+
+/// Another set of volumes is to be used.
+pub(in crate::cluster) fn changes_volumes(facts: &Facts<'_>) -> bool {
+    let sets = facts.status.memo.volumes.as_ref();
+    sets.is_some_and(|sets| sets.next.is_some())
+}
+
+/// The user wants it so, and nothing else is done before it rests.
+pub(in crate::cluster) fn is_asked(facts: &Facts<'_>) -> bool {
+    facts.wanted.spec.hibernated && !facts.wanted.deleting && !changes_volumes(facts)
 }
 
 /// No pod is there, and none will be made.
@@ -21,13 +32,13 @@ pub(in crate::cluster) fn is_down(facts: &Facts<'_>) -> bool {
 
 /// No pod is there, and everything else is as it should be.
 pub(in crate::cluster) fn rests(facts: &Facts<'_>) -> bool {
-    is_down(facts) && facts.wanted.invalid.is_none() && facts.children_are_current()
+    is_down(facts) && is_asked(facts) && facts.wanted.invalid.is_none() && facts.children_are_current()
 }
 
 /// It was put down on purpose, need not be down any more, and nobody has served since.
 pub(in crate::cluster) fn wakes(facts: &Facts<'_>) -> bool {
     let put_down = facts.status.intent.stop || facts.status.memo.put_down.is_some();
-    !facts.wanted.spec.hibernated && put_down && !is_back(facts)
+    !wanted(facts) && put_down && !is_back(facts)
 }
 
 /// A primary serves in a later epoch than that in which all instances were told to stop. (One that has not stopped yet

@@ -24,6 +24,9 @@ pub(in crate::cluster) fn open<'a>(facts: &Facts<'a>) -> Option<&'a str> {
         | Asked::Restart(_)
         | Asked::AcceptLoss(_)
         | Asked::DiscardQuarantined(_)
-        | Asked::RecreateLease(_) => None,
+        | Asked::RecreateLease(_)
+        | Asked::Recover(_)
+        | Asked::UndoRecovery(_)
+        | Asked::ConfirmRecovery(_) => None,
     }
 }

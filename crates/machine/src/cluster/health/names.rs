@@ -28,6 +28,9 @@ pub(super) const SET_ASIDE: &str = "DataSetAside";
 /// The same of what the operator's default image is another one than instances run.
 pub(super) const OTHER_DEFAULT: &str = "OtherDefaultImage";
 
+/// The same of volumes of before a recovery in place.
+pub(super) const FORMER_VOLUMES: &str = "FormerVolumesKept";
+
 /// The same of a route that leads to no pod of the database.
 pub const FOREIGN_ROUTE: &str = "ForeignRoute";
 

@@ -594,6 +594,7 @@ pub(super) fn claim(ordinal: u32, requested: Bytes) -> Claim {
     Claim {
         name: format!("data-{NAME}-{ordinal}"),
         volume: Volume::Data,
+        set: 0,
         ordinal,
         uid: claim_uid(ordinal),
         resource_version: "1".to_owned(),

@@ -10,11 +10,12 @@ pub use steps::{Refusal, Write};
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::names::Names;
 use chrono::{DateTime, TimeDelta, Utc};
 
-use super::scene::{NAME, Scene, UID};
-use crate::cluster::{Action, Cluster, Decision, OwnedObject, Resources, StatusWrite, Target};
-use crate::protocol::MemberId;
+use super::scene::{NAME, Scene, UID, child_uid};
+use crate::cluster::{Action, Cluster, Decision, OwnedObject, OwnedState, Resources, StatusWrite, Target};
+use crate::protocol::{LeaseRecord, MemberId};
 use crate::reconcile::{FaultKind, Next, Pass};
 
 /// How often the world moves.
@@ -23,11 +24,6 @@ const TICK: TimeDelta = TimeDelta::milliseconds(100);
 /// The cpu and memory of a revision. Words that sort later are more memory.
 fn resources_of(revision: &str) -> &str {
     revision.split_once('+').map_or("", |(_, resources)| resources)
-}
-
-/// The name of a member's WAL claim.
-fn wal_name(ordinal: u32) -> String {
-    format!("wal-{NAME}-{ordinal}")
 }
 
 /// When the operator dies.
@@ -91,12 +87,22 @@ pub struct World {
     data: BTreeMap<String, MemberId>,
     /// Data claims (by UID) whose database has its WAL on its WAL volume.
     moved: BTreeSet<String>,
+    /// What a backup is recovered with fails.
+    pub unrecoverable: bool,
+    /// The store lacks what a recovery needs.
+    pub unprovable: bool,
+    /// The agents do not look through the store, as those of earlier versions.
+    pub never_checks: bool,
     /// No volumes can be had for claims.
     pub no_volumes: bool,
     /// A volume's file system grows only when a new pod mounts it.
     pub grows_unmounted: bool,
     /// Revision of the StatefulSet's template.
     template: String,
+    /// The set of volumes that its claim templates are of.
+    volume_set: u32,
+    /// What the Lease says beside of another set of volumes.
+    former: Option<LeaseRecord>,
     /// What the operator remembers.
     pass: Pass<Target>,
     crash: Crash,
@@ -125,9 +131,14 @@ impl World {
             dead: BTreeMap::new(),
             data: BTreeMap::new(),
             moved: BTreeSet::new(),
+            unrecoverable: false,
+            unprovable: false,
+            never_checks: false,
             no_volumes: false,
             grows_unmounted: false,
             template: String::new(),
+            volume_set: 0,
+            former: None,
             pass: Pass::default(),
             crash: Crash::Never,
             serial: 0,
@@ -231,6 +242,7 @@ impl World {
     fn look(&mut self) {
         self.pass.begin(UID, self.scene.generation, |_| None);
         self.show_faults();
+        self.show_volumes();
         let wanted = resources_of(&self.scene.revision).to_owned();
         let resizes = self.resizes;
         for pod in self.scene.pods_mut() {
@@ -250,6 +262,30 @@ impl World {
                 },
             };
         }
+    }
+
+    /// The claims of the set of volumes in use stand apart, and a StatefulSet with the templates of another one cannot be changed.
+    fn show_volumes(&mut self) {
+        let set = self.scene.stored.memo.volume_set();
+        let mut all = std::mem::take(self.scene.claims_mut());
+        all.append(&mut self.scene.observed.other_claims);
+        all.sort_by_key(|claim| (claim.ordinal, claim.volume, claim.set));
+        (*self.scene.claims_mut(), self.scene.observed.other_claims) =
+            all.into_iter().partition(|claim| claim.set == set);
+        if self.volume_set != set && self.scene.observed.stateful_set.is_some() {
+            let drifted = OwnedState::Drifted {
+                uid: child_uid(OwnedObject::StatefulSet),
+                resource_version: "1".to_owned(),
+                what: "spec.volumeClaimTemplates".to_owned(),
+                immutable: true,
+            };
+            self.scene.set_child(OwnedObject::StatefulSet, drifted);
+        }
+    }
+
+    /// The name of a member's WAL claim.
+    fn wal_name(&self, ordinal: u32) -> String {
+        Names::new(NAME).wal_claim(self.volume_set, ordinal)
     }
 
     /// The cpu and memory that the pods have, as they stand in revisions.

@@ -1,8 +1,7 @@
 use super::super::fixtures::*;
 use super::super::*;
-use super::{LAG, pause};
+use super::LAG;
 use crate::protocol::{Lsn, MemberState};
-use crate::units::Millis;
 
 const NOW: u64 = 30_000;
 
@@ -46,7 +45,7 @@ fn a_handover_waits_for_a_paused_replay_for_a_limited_time() {
     successor(&mut observed).replayed = Some(position().lsn);
     let first = decided(&observed, &settled());
     assert_ne!(first.rule, "hand-over");
-    let since = |since: u64| wished(since, 0);
+    let since = |since: u64| wished(since, false);
     assert_eq!(first.memo.wished, since(NOW).wished);
     assert_ne!(decided(&observed, &since(NOW - super::REPLAY.0 + 1)).rule, "hand-over");
     assert_eq!(decided(&observed, &since(NOW - super::REPLAY.0)).rule, "hand-over");
@@ -55,11 +54,11 @@ fn a_handover_waits_for_a_paused_replay_for_a_limited_time() {
 }
 
 /// The memory of a holder for which `orders-1` has been requested since then.
-fn wished(since: u64, tries: u32) -> Memo {
+fn wished(since: u64, tried: bool) -> Memo {
     let pod = "orders-1".to_owned();
     let since = BootTime(since);
     Memo {
-        wished: Some(super::Wish { pod, since, tries }),
+        wished: Some(super::Wish { pod, since, tried }),
         ..settled()
     }
 }
@@ -75,14 +74,14 @@ fn only_an_urgent_handover_accepts_a_successor_with_much_to_replay() {
         successor(&mut observed).position.as_mut().unwrap().lsn = Lsn(queue);
         successor(&mut observed).replayed = Some(Lsn(0));
         cluster(&mut observed).urgent = urgent;
-        let decision = decided(&observed, &wished(0, 0));
+        let decision = decided(&observed, &wished(0, false));
         let why = decision.because.contains("more than 1 GiB of WAL to replay");
         assert_eq!(
             (decision.rule == "hand-over", why),
             (hands_over, !hands_over),
             "{queue} {urgent}"
         );
-        let early = decided(&observed, &wished(NOW, 0));
+        let early = decided(&observed, &wished(NOW, false));
         let why = early.because.contains("more than 1 GiB of WAL to replay");
         assert_eq!((early.rule == "hand-over", why), (false, !hands_over));
     }
@@ -147,8 +146,8 @@ fn the_successors_position_is_read_after_the_checkpoint() {
     seen(&mut observed, NOW - 1);
     let nothing = |observed: &Observed, why: &str| {
         let Decision { rule, memo, .. } = decided(observed, &settled());
-        let begun = (memo.handing_over, memo.handed_over, memo.wished.unwrap().tries);
-        assert_eq!((rule, begun), ("wait", (None, None, 0)), "{why}");
+        let begun = (memo.handing_over, memo.wished.unwrap().tried);
+        assert_eq!((rule, begun), ("wait", (None, false)), "{why}");
     };
     nothing(&observed, "the checkpoint was not over");
     seen(&mut observed, NOW);
@@ -181,46 +180,38 @@ fn a_handover_ends_with_the_lease_and_when_it_is_taken_again() {
 }
 
 #[test]
-fn a_handover_that_failed_is_not_tried_again_at_once() {
-    let tried = |at: u64| Memo {
-        handed_over: Some(BootTime(at)),
-        ..settled()
-    };
-    let decide = |at: u64| super::super::decide(&asked(), &tried(at), BootTime(NOW));
-    assert_eq!(decide(NOW).rule, "wait");
-    let mut late = asked();
-    let now = NOW + super::AGAIN.0;
-    late.lease.confirmed.as_mut().unwrap().sent = BootTime(now);
-    successor(&mut late).heard = BootTime(now);
-    late.tasks.checkpoint.ended = BootTime(now);
-    seen(&mut late, now);
-    let early = super::super::decide(&late, &tried(NOW + 1), BootTime(now));
-    assert_eq!((early.rule, early.wake), ("wait", Some(BootTime(now + 1))));
+fn a_request_has_one_try() {
+    let first = decided(&asked(), &wished(NOW - 1, false));
+    let tried = wished(NOW - 1, true);
+    assert_eq!((first.rule, &first.memo.wished), ("hand-over", &tried.wished));
+    assert_eq!(decided(&asked(), &tried).rule, "wait");
+    let mut another = asked();
+    cluster(&mut another).primary = Some("orders-2".to_owned());
+    let asked_anew = decided(&another, &tried).memo.wished.unwrap();
+    assert_eq!((asked_anew.since, asked_anew.tried), (BootTime(NOW), false));
+    cluster(&mut another).primary = None;
     assert_eq!(
-        super::super::decide(&late, &tried(NOW), BootTime(now)).rule,
-        "hand-over"
+        decided(&another, &tried).memo.wished,
+        None,
+        "then it may be asked for again"
     );
-    let rests = [0, 1, 2, 3, 4, 5, u32::MAX].map(|tries| pause(&wished(0, tries).wished.unwrap()));
-    assert_eq!(
-        rests,
-        [1, 1, 2, 4, 8, 10, 10].map(Millis::minutes),
-        "while the same request lasts"
-    );
-    let after = |tries: u32| Memo {
-        handed_over: Some(BootTime(NOW)),
-        ..wished(0, tries)
+}
+
+#[test]
+fn an_old_request_is_not_carried_out() {
+    let at = |age: u64| {
+        let mut observed = asked();
+        let now = NOW + age;
+        observed.lease.confirmed.as_mut().unwrap().sent = BootTime(now);
+        successor(&mut observed).heard = BootTime(now);
+        observed.tasks.checkpoint.ended = BootTime(now);
+        seen(&mut observed, now);
+        super::super::decide(&observed, &wished(NOW, false), BootTime(now)).rule
     };
-    let again = super::super::decide(&late, &after(1), BootTime(now));
-    assert_eq!(again.rule, "hand-over");
-    assert_eq!(again.memo.wished.unwrap().tries, 2);
-    assert_eq!(super::super::decide(&late, &after(2), BootTime(now)).rule, "wait");
-    cluster(&mut late).primary = Some("orders-2".to_owned());
-    let another = super::super::decide(&late, &after(2), BootTime(now)).memo.wished;
-    assert_eq!(another.unwrap().tries, 0);
-    let mut gone = asked();
-    hold_by(&mut gone, other_holder(), 2);
-    let after = |gone: &Observed| super::super::decide(gone, &tried(NOW), BootTime(NOW)).memo.handed_over;
-    assert_eq!(after(&gone), None, "another member serves: that attempt did not fail");
-    record(&mut gone).holder.as_mut().unwrap().serving = false;
-    assert_eq!(after(&gone), Some(BootTime(NOW)), "it is not promoted yet");
+    assert_eq!(at(super::LATEST.0 - 1), "hand-over");
+    assert_eq!(
+        at(super::LATEST.0),
+        "wait",
+        "the operator has given it up, or is about to"
+    );
 }

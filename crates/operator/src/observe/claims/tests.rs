@@ -41,12 +41,24 @@ fn caches(claims: &[&str], classes: &[(&str, bool)]) -> Caches {
 #[test]
 fn claims_come_in_order_and_only_this_databases() {
     let caches = caches(
-        &["data-db-10", "wal-db-2", "data-db-2", "data-db-x-0", "data-other-0"],
+        &[
+            "data-db-10",
+            "wal-db-2",
+            "data-db-2",
+            "data-db-x-0",
+            "data-other-0",
+            "data1-db-2",
+            "data01-db-2",
+            "wal2-db-1",
+        ],
         &[],
     );
-    let claims = claims(&caches, &key(), &smallest().spec.storage).unwrap();
-    let names: Vec<_> = claims.iter().map(|claim| claim.name.as_str()).collect();
-    assert_eq!(names, ["data-db-2", "wal-db-2", "data-db-10"]);
+    let of_set = |set| claims(&caches, &key(), &smallest().spec.storage, set).unwrap();
+    let names = |claims: &[Claim]| claims.iter().map(|claim| claim.name.clone()).collect::<Vec<_>>();
+    let (claims, others) = of_set(0);
+    assert_eq!(names(&claims), ["data-db-2", "wal-db-2", "data-db-10"]);
+    assert_eq!(names(&others), ["wal2-db-1", "data1-db-2"]);
+    assert_eq!((others[0].set, names(&of_set(2).0)), (2, vec!["wal2-db-1".to_owned()]));
     assert_eq!(claims[0].requested, Bytes::gib(1));
     assert!(claims[0].bound);
     assert_eq!(claims[0].cluster_uid.as_deref(), Some("c"));
@@ -144,7 +156,7 @@ fn what_a_claim_lacks_is_a_difference_and_what_it_has_beside_is_none() {
 
 #[test]
 fn nothing_is_known_before_the_list() {
-    assert!(claims(&Caches::default(), &key(), &smallest().spec.storage).is_none());
+    assert!(claims(&Caches::default(), &key(), &smallest().spec.storage, 0).is_none());
     assert!(storage_class(&Caches::default(), &smallest(), Volume::Data).is_none());
 }
 

@@ -252,6 +252,7 @@ impl World {
             fault: worker.fault.clone(),
             backup: None,
             catalogue: None,
+            checked: None,
         };
         if worker.told.as_ref() != Some(&record) {
             worker.told = Some(record.clone());

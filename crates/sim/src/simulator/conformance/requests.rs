@@ -210,6 +210,8 @@ impl Server {
             members,
             positions,
             archive,
+            volume_set: _,
+            former_set: _,
         } = self.lease.clone();
         let content = LeaseContent {
             uid,

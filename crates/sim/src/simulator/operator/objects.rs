@@ -209,6 +209,7 @@ fn new_claim(ordinal: u32, volume: u32, version: u64, now: u64) -> Claim {
     Claim {
         name: format!("data-{}", pod(ordinal as usize)),
         volume: Volume::Data,
+        set: 0,
         ordinal,
         uid: claim(ordinal as usize, volume),
         resource_version: version.to_string(),

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use suites::shell::step;
 
 use super::{image, packages};
@@ -40,9 +40,37 @@ pub struct Arguments {
     /// Seconds of the load without a backup.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
+    /// What is measured, instead of all.
+    #[arg(long, value_enum)]
+    part: Vec<Part>,
+    /// The tools that are compared, instead of all.
+    #[arg(long, value_enum)]
+    tool: Vec<Tool>,
     /// Where the S3 server has its objects: some 6 GiB, best in memory, so that no disk is measured.
     #[arg(long, default_value = "/dev/shm")]
     objects: PathBuf,
+}
+
+/// A part of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Pushes of WAL.
+    Wal,
+    /// A backup of the idle server, and its restore.
+    Backup,
+    /// A backup while clients write.
+    Load,
+}
+
+impl Part {
+    /// What it is, for people.
+    fn what(self) -> &'static str {
+        match self {
+            Self::Wal => "WAL",
+            Self::Backup => "backup and restore",
+            Self::Load => "a backup under load",
+        }
+    }
 }
 
 /// Runs the measurements and prints them.
@@ -95,15 +123,18 @@ async fn compare(arguments: &Arguments, buckets: &[&str], processes: usize) -> R
 async fn all_rounds(rig: &Rig, arguments: &Arguments, processes: usize) -> Result<String> {
     let about = about(rig, arguments, processes).await?;
     println!("{about}");
-    for tool in Tool::ALL {
+    let mut order = match arguments.tool.is_empty() {
+        true => Tool::ALL.to_vec(),
+        false => arguments.tool.clone(),
+    };
+    for tool in &order {
         tool.prepare(rig, processes).await?;
     }
     let mut bench = Bench::new(rig, arguments, processes);
     for round in 0..arguments.rounds {
         println!("==> round {} of {}", round + 1, arguments.rounds);
-        let mut order = Tool::ALL;
-        order.rotate_left(round % Tool::ALL.len());
         bench.round(&order).await?;
+        order.rotate_left(1);
         println!("{}", bench.results.table());
     }
     let goals = bench.results.goals().join("\n");

@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use machine::archive::Charge;
 use machine::protocol::Epoch;
 use machine::timing::BootTime;
@@ -23,10 +24,14 @@ pub(super) const SERVER: &str = "bench/server-c0ffee00";
 pub(super) const FEED: &str = "bench/feed-c0ffee00";
 
 /// A tool that archives WAL and makes backups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Tool {
+    /// This operator's.
     Ours,
+    /// pgBackRest.
+    #[value(name = "pgbackrest")]
     PgBackRest,
+    /// barman-cloud.
     Barman,
 }
 
@@ -252,7 +257,6 @@ fn base_order(rig: &Rig, number: u32) -> Value {
         },
         "socketDirectory": rig.scratch(),
         "port": 5432,
-        "programs": rig.programs,
     })
 }
 

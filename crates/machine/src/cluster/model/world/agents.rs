@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::super::scene::holder;
-use super::{World, wal_name};
+use super::World;
+use crate::archive::RecoveryChecked;
 use crate::cluster::Pod;
 use crate::protocol::{Epoch, MemberId, MemberReport, MemberState, Release, settings_hash};
 
@@ -115,7 +116,7 @@ impl World {
         if pod
             .wal_claim
             .as_ref()
-            .is_some_and(|claim| *claim != wal_name(pod.ordinal))
+            .is_some_and(|claim| *claim != self.wal_name(pod.ordinal))
             || (pod.wal_claim.is_none() && self.moved.contains(&claim))
         {
             return;
@@ -144,6 +145,7 @@ impl World {
         let new_report = self.scene.report(&pod, MemberState::Waiting);
         let mute = self.holder_is_mute();
         let bootstrapped = self.scene.stored.system_identifier.is_some();
+        let checked = self.checked();
         let Some(lease) = self.scene.lease_mut() else { return };
         if mute {
             // A holder that the API server does not know serves on, by the others' leave, and streams; it writes nothing.
@@ -173,6 +175,9 @@ impl World {
             if let Some(holder) = &mut lease.holder {
                 holder.serving = true;
             }
+            if checked.is_some() {
+                lease.archive.get_or_insert_default().checked = checked;
+            }
             (report.state, pod.ready) = (MemberState::Primary, true);
         } else if may_take || (lease.system_id.is_none() && lease.holder.is_none() && granted && has_data) {
             lease.epoch = Epoch(lease.epoch.0 + 1);
@@ -182,7 +187,9 @@ impl World {
             (lease.holder, lease.release) = (Some(taken), None);
             report.state = MemberState::Starting;
         } else if lease.system_id.is_none() {
-            if granted {
+            if granted && self.unrecoverable && self.scene.stored.intent.recovery.is_some() {
+                pod.bootstrap_error = Some("no backup reaches the target".to_owned());
+            } else if granted {
                 self.initdbs += 1;
                 self.data.insert(claim, identity);
             }
@@ -207,6 +214,16 @@ impl World {
         if holds {
             self.change_rule();
         }
+    }
+
+    /// What the primary's agent has found in the store for a recovery that is asked for.
+    fn checked(&self) -> Option<RecoveryChecked> {
+        let asked = self.scene.stored.intent.recovery_check.as_ref();
+        let check = asked.filter(|_| !self.never_checks)?;
+        Some(RecoveryChecked {
+            uid: check.uid.clone(),
+            refusal: self.unprovable.then(|| "a segment of WAL is missing".to_owned()),
+        })
     }
 
     /// The primary's agent: commits wait for as many of the members that are to stay as the spec says.

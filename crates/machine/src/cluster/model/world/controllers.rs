@@ -1,9 +1,10 @@
 //! What Kubernetes does by itself: its controllers, the scheduler, kubelets, evictions.
 
+use api::names::Names;
 use chrono::TimeDelta;
 
-use super::super::scene::{claim, pod};
-use super::{Resizes, World, resources_of, wal_name};
+use super::super::scene::{NAME, claim, pod};
+use super::{Resizes, World, resources_of};
 use crate::cluster::budgets::{primary_stays, replicas_stay};
 use crate::cluster::{ImageError, Pod, StatefulSetView, Volume, WalVolumes};
 
@@ -114,7 +115,8 @@ impl World {
             pod.terminating |= pod.ordinal >= replicas;
         }
         // The first one whose volumes are not those of the claim templates is put right, which is refused: the others wait.
-        let fits = |pod: &Pod| self.scene.spec.storage.wal.is_none() || pod.wal_claim == Some(wal_name(pod.ordinal));
+        let fits =
+            |pod: &Pod| self.scene.spec.storage.wal.is_none() || pod.wal_claim == Some(self.wal_name(pod.ordinal));
         if wal == WalVolumes::Templated && !self.scene.pods().iter().all(fits) {
             return;
         }
@@ -136,10 +138,11 @@ impl World {
             .unwrap_or_default();
         let claims = self.scene.claims_mut().clone();
         let is_bound = |name: &String| claims.iter().any(|claim| claim.name == *name && claim.bound);
+        let (names, set) = (Names::new(NAME), self.volume_set);
         let fits = |pod: &Pod| {
             pod.wal_claim
                 .as_ref()
-                .is_none_or(|claim| *claim == wal_name(pod.ordinal) && is_bound(claim))
+                .is_none_or(|claim| *claim == names.wal_claim(set, pod.ordinal) && is_bound(claim))
         };
         let mut pods = self.scene.pods_mut().iter_mut();
         for pod in pods.by_ref().filter(|pod| pod.node.is_none() && fits(pod)) {
@@ -180,16 +183,17 @@ impl World {
             });
         }
         new.wal_claim = match self.scene.observed.stateful_set.as_ref().map(|set| set.wal) {
-            Some(WalVolumes::Of(named)) => Some(wal_name(named)),
+            Some(WalVolumes::Of(named)) => Some(self.wal_name(named)),
             Some(WalVolumes::Templated) if self.scene.spec.storage.wal.is_some() => {
                 // The scheduler chooses the node.
-                self.make_wal_claim(&wal_name(ordinal), Some(format!("node-{ordinal}")));
-                Some(wal_name(ordinal))
+                let name = self.wal_name(ordinal);
+                self.make_wal_claim(&name, Some(format!("node-{ordinal}")));
+                Some(name)
             }
             _ => None,
         };
         let bytes = self.scene.data_bytes;
-        let serial = self.serial;
+        let (serial, set) = (self.serial, self.volume_set);
         let claims = self.scene.claims_mut();
         for claim in claims.iter_mut().filter(|claim| claim.ordinal == ordinal) {
             (claim.capacity, claim.growth) = (None, None);
@@ -199,6 +203,7 @@ impl World {
             .all(|claim| claim.ordinal != ordinal || claim.volume != Volume::Data)
         {
             let mut made = claim(ordinal, bytes);
+            (made.set, made.name) = (set, Names::new(NAME).data_claim(set, ordinal));
             made.uid = format!("{serial:08x}-aaaa-bbbb-cccc-dddddddddddd");
             claims.push(made);
             claims.sort_by_key(|claim| claim.ordinal);

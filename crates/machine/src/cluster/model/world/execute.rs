@@ -1,15 +1,16 @@
 //! What becomes of the operator's actions.
 
 use api::Phase;
+use api::names::{Names, parse_claim};
 use api::operation::OperationPhase;
 
-use super::super::scene::{UID, bare_of, child_uid, empty_lease, set, wal_claim};
+use super::super::scene::{NAME, UID, bare_of, child_uid, empty_lease, set, wal_claim};
 use super::{Resizes, World, resources_of};
 use crate::cluster::{
-    Action, Apply, ApplyHow, Claim, DrillSeen, FaultKind, Growth, Known, ObjectVersion, OpenBackup, OwnedObject,
-    OwnedState, Pod, PodMark, Volume, WalVolumes,
+    Action, Apply, ApplyHow, Claim, DrillSeen, FaultKind, Growth, Known, LeaseChange, ObjectVersion, OpenBackup,
+    OwnedObject, OwnedState, Pod, PodMark, Volume, WalVolumes,
 };
-use crate::protocol::Release;
+use crate::protocol::{LeaseRecord, Release};
 
 impl World {
     /// Carries an action out.
@@ -44,6 +45,13 @@ impl World {
                 });
                 self.make(OwnedObject::Lease)?;
                 self.scene.observed.lease = Known::Known(Some(lease));
+            }
+            Action::ChangeLease(_, LeaseChange::Volumes(to)) => self.change_volumes(*to)?,
+            Action::ChangeLease(_, LeaseChange::ForgetFormer) => {
+                self.former = None;
+                if let Some(lease) = self.scene.lease_mut() {
+                    lease.former_set = None;
+                }
             }
             Action::LabelPod { pod, role } => self.pod(pod)?.role = Some((*role).to_owned()),
             Action::MarkPod { pod, mark } => {
@@ -117,6 +125,8 @@ impl World {
             }
             Action::DeleteDrill(_) => self.scene.observed.drill = Known::Known(None),
             Action::AdoptClaim(claim) => {
+                let others = std::mem::take(&mut self.scene.observed.other_claims);
+                self.scene.claims_mut().extend(others);
                 let mut claims = self.scene.claims_mut().iter_mut();
                 if let Some(found) = claims.find(|found| found.uid == claim.uid()) {
                     found.cluster_uid = Some(UID.to_owned());
@@ -128,8 +138,38 @@ impl World {
                     return self.is_impossible(format!("{} is deleted, and a pod uses it", claim.name()));
                 }
                 self.scene.claims_mut().retain(|found| found.uid != claim.uid());
+                self.scene
+                    .observed
+                    .other_claims
+                    .retain(|found| found.uid != claim.uid());
             }
         }
+        Ok(())
+    }
+
+    /// As [`crate::lease_object::volumes_changed`].
+    fn change_volumes(&mut self, to: u32) -> Result<(), FaultKind> {
+        if !self.scene.pods().is_empty() {
+            return self.is_impossible("volumes are changed while there are pods".to_owned());
+        }
+        let Some(lease) = self.scene.lease_mut() else {
+            return Err(FaultKind::Conflict);
+        };
+        let left = lease.clone();
+        if left.holder.is_some() {
+            return self.is_impossible("the Lease is given away while it is held".to_owned());
+        }
+        let kept = self.former.take().filter(|former| former.volume_set == to);
+        let new = LeaseRecord {
+            epoch: left.epoch,
+            timeline: left.timeline,
+            lossy: left.lossy,
+            volume_set: to,
+            former_set: Some(left.volume_set),
+            ..kept.unwrap_or_else(empty_lease)
+        };
+        self.former = Some(left);
+        self.scene.observed.lease = Known::Known(Some(new));
         Ok(())
     }
 
@@ -168,11 +208,8 @@ impl World {
         if claims.iter().any(|claim| claim.name == name) {
             return;
         }
-        let ordinal = name
-            .rsplit('-')
-            .next()
-            .and_then(|text| text.parse().ok())
-            .unwrap_or_default();
+        let (set, pod) = parse_claim(name).map_or((0, ""), |(_, set, pod)| (set, pod));
+        let ordinal = Names::new(NAME).ordinal(pod).unwrap_or_default();
         self.serial += 1;
         let class = self
             .scene
@@ -188,6 +225,8 @@ impl World {
             created: self.scene.now,
             selected_node: node,
             class: class.or_else(|| Some("standard".to_owned())),
+            set,
+            name: name.to_owned(),
             ..wal_claim(ordinal, self.scene.wal_bytes)
         };
         self.scene.claims_mut().push(made);
@@ -249,6 +288,11 @@ impl World {
             if !kept {
                 return self.is_impossible("claim templates are changed".to_owned());
             }
+            let wanted = self.scene.stored.memo.volume_set();
+            if before.is_some() && wanted != self.volume_set {
+                return self.is_impossible("claim templates are changed to another set".to_owned());
+            }
+            self.volume_set = wanted;
             let bare = new.wal == WalVolumes::Withheld;
             self.template = if bare {
                 bare_of(&self.scene.revision)

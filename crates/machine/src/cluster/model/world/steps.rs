@@ -11,7 +11,8 @@ use super::super::scene::Scene;
 use super::World;
 use crate::cluster::rollout::SETTLES;
 use crate::cluster::{
-    Action, Apply, ApplyHow, Claim, Cluster, Decision, Known, ObjectVersion, OwnedObject, OwnedState,
+    Action, Apply, ApplyHow, Claim, Cluster, Decision, Known, LeaseChange, ObjectVersion, Observed, OwnedObject,
+    OwnedState,
 };
 use crate::protocol::LeaseRecord;
 use crate::reconcile::{Controller, Next, Pass};
@@ -137,8 +138,9 @@ impl World {
         let same_claim = |exact: &ObjectVersion| {
             let claims = |known: &Known<Vec<_>>| known.get().cloned().unwrap_or_default();
             let of = |claims: Vec<Claim>| claims.into_iter().find(|claim| claim.uid == exact.uid());
-            let found = of(claims(&there.claims));
-            found.is_some() && found == of(claims(&known.claims))
+            let all = |seen: &Observed| [claims(&seen.claims), seen.other_claims.clone()].concat();
+            let found = of(all(there));
+            found.is_some() && found == of(all(known))
         };
         let is_missing = |kind: OwnedObject| there.children[kind] == Known::Known(OwnedState::Missing);
         match action {
@@ -150,6 +152,8 @@ impl World {
                 ApplyHow::Change(_) | ApplyHow::Renew(_) => !is_missing(*kind),
             },
             Action::RecreateLease { .. } => is_missing(OwnedObject::Lease),
+            Action::ChangeLease(_, LeaseChange::Volumes(_)) => there.lease == known.lease,
+            Action::ChangeLease(_, LeaseChange::ForgetFormer) => !is_missing(OwnedObject::Lease),
             Action::LabelPod { pod, .. } | Action::MarkPod { pod, .. } => same_pod(pod),
             Action::ResizePod(pod) | Action::ReplacePod(pod) => same_pod(pod),
             Action::DeleteChild(kind, _) => !is_missing(*kind),

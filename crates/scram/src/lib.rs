@@ -1,5 +1,5 @@
-//! SCRAM-SHA-256 verifiers. The agent sends PostgreSQL only verifiers, so that a password never reaches PostgreSQL, its
-//! log or its statistics.
+//! SCRAM-SHA-256 verifiers. Operator and agent hand on only these, so that a password never reaches PostgreSQL, its log or
+//! its statistics.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;

@@ -1,0 +1,124 @@
+//! A store that is recovered from.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use backup::base::{BackupInfo, WalList, backups, check_key, wal};
+use backup::layout::ClusterFolder;
+use backup::{Identities, Place, Problem, Store};
+use chrono::Utc;
+use machine::archive::WalFile;
+use machine::recovery::{Backup, Plan, Refusal, Stored, Target, plan};
+use machine::units::Bytes;
+
+use super::attached::{LIMIT, LINE, open};
+use super::catalogue::{histories, planned};
+
+/// Such a store, with the keys to it.
+pub(crate) struct Source {
+    pub(crate) store: Store,
+    pub(crate) folder: ClusterFolder,
+    pub(crate) identities: Option<Arc<Identities>>,
+}
+
+/// Why a store is not recovered from.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The target cannot be reached for sure.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The backup is encrypted.
+    #[error(
+        "backup {backup} is encrypted to {}: set bootstrap.recovery.from.identitySecretRef to a Secret with a private key of these",
+        recipients.join(", ")
+    )]
+    NoIdentity {
+        /// The backup.
+        backup: String,
+        /// The public keys.
+        recipients: Vec<String>,
+    },
+    /// The store could not be read, or the backup not opened.
+    #[error("{action}")]
+    Store {
+        /// What was tried.
+        action: &'static str,
+        /// The cause.
+        #[source]
+        source: Problem,
+    },
+}
+
+impl SourceError {
+    fn store(action: &'static str) -> impl Fn(Problem) -> Self {
+        move |source| Self::Store { action, source }
+    }
+}
+
+impl Source {
+    /// The folder of a database in a store. It sends no request. `access` has the store's Secrets, if there are any, and that with the
+    /// private keys if one is named.
+    pub(crate) fn open(
+        place: &Place,
+        access: &Path,
+        identity_secret: Option<&str>,
+        folder: &str,
+    ) -> Result<Self, SourceError> {
+        let folder = folder
+            .parse()
+            .map_err(|error: backup::layout::NameError| Problem::Unusable(error.to_string()));
+        Ok(Self {
+            identities: identities(access, identity_secret)
+                .map_err(SourceError::store("read the private keys"))?
+                .map(Arc::new),
+            store: open(place, access).map_err(SourceError::store("open the store"))?,
+            folder: folder.map_err(SourceError::store("open the store"))?,
+        })
+    }
+
+    /// Decides what is recovered from what. Also returns if some WAL is encrypted.
+    pub(crate) async fn plan(
+        &self,
+        wanted: Option<&str>,
+        target: &Target,
+    ) -> Result<(BackupInfo, Plan, bool), SourceError> {
+        let infos = backups(&self.store, &self.folder, LINE, LIMIT).await;
+        let infos = infos.map_err(SourceError::store("list the backups in the store"))?;
+        let Some(size) = infos.last().map(|info| Bytes(info.wal_segment_size)) else {
+            return Err(Refusal::NoBackup.into());
+        };
+        let listed = wal(&self.store, &self.folder, LINE, LIMIT).await;
+        let listed = listed.map_err(SourceError::store("list the WAL in the store"))?;
+        let all: Vec<Backup> = infos.iter().map(planned).collect();
+        let plan = plan(&all, wanted, target, &stored(&listed, size), size, Utc::now())?;
+        let info = infos.into_iter().find(|info| info.name.to_string() == plan.backup.name);
+        Ok((info.ok_or(Refusal::NoBackup)?, plan, listed.has_encrypted))
+    }
+
+    /// Fails if the private keys do not open the backup.
+    pub(crate) async fn check_key(&self, info: &BackupInfo) -> Result<(), SourceError> {
+        if self.identities.is_none() && !info.recipients.is_empty() {
+            return Err(SourceError::NoIdentity {
+                backup: info.name.to_string(),
+                recipients: info.recipients.clone(),
+            });
+        }
+        let checked = check_key(&self.store, &self.folder, LINE, info, self.identities.as_deref(), LIMIT);
+        checked.await.map_err(SourceError::store("open the backup"))
+    }
+}
+
+/// The private keys in the Secret of this name, if there is one, which is mounted at `access`.
+pub(crate) fn identities(access: &Path, secret: Option<&str>) -> Result<Option<Identities>, Problem> {
+    secret.map(|secret| Identities::read(access, secret)).transpose()
+}
+
+/// What planning needs of the WAL.
+fn stored(list: &WalList, size: Bytes) -> Stored {
+    let segments = list.segments.iter();
+    let segments = segments.filter_map(|segment| WalFile::parse(&segment.to_string(), size)?.segment());
+    Stored {
+        segments: segments.collect(),
+        histories: histories(&list.histories),
+    }
+}

@@ -1,0 +1,423 @@
+//! The `DatabaseUser` resource (short name `dbu`): a role of PostgreSQL, and what it may do in the databases of a ClusteredDatabase.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, CustomResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::crd::{SCHEMA, drop_what_means_nothing_to_a_server, each_schema, field_of, set, shorten_description};
+use crate::moment;
+use crate::operation::{ClusterReference, LONGEST_NAME};
+
+/// A role of PostgreSQL, and what it may do in the databases of a ClusteredDatabase.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "clustereddatabase.io",
+    version = "v1alpha2",
+    kind = "DatabaseUser",
+    plural = "databaseusers",
+    shortname = "dbu",
+    namespaced,
+    derive = "PartialEq",
+    doc = "A role of PostgreSQL, and what it may do in the databases of a ClusteredDatabase.",
+    status = "DatabaseUserStatus",
+    printcolumn = r#"{"name":"Cluster","type":"string","jsonPath":".spec.clusterRef.name"}"#,
+    printcolumn = r#"{"name":"Role","type":"string","jsonPath":".status.role"}"#,
+    printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
+    printcolumn = r#"{"name":"Secret","type":"string","jsonPath":".status.secretName"}"#,
+    printcolumn = r#"{"name":"Message","type":"string","priority":1,"jsonPath":".status.message"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct DatabaseUserSpec {
+    /// The ClusteredDatabase in this namespace that has the role. It cannot be changed.
+    pub cluster_ref: ClusterReference,
+    /// The role's name in PostgreSQL. If absent, the name of this resource. It cannot be changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The shortest form of one grant: a database, in whose schema `public` the role has `permissions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    /// Privileges on all tables and views of the schema `public` of `database`, and on those that the database's owner makes later.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub permissions: BTreeSet<Permission>,
+    /// What the role may do beyond that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
+    /// Whether the role may log in.
+    #[serde(default = "yes")]
+    pub login: bool,
+    /// How many sessions the role may have at once. If absent, any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection_limit: Option<u32>,
+    /// Until when the role may log in by its password. If absent, for ever.
+    #[serde(
+        default,
+        deserialize_with = "moment::deserialize_optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub valid_until: Option<DateTime<Utc>>,
+    /// The role's password. If absent, the operator makes one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub password: Option<UserPassword>,
+    /// What becomes of a role of this name that is there already and was made by somebody else.
+    #[serde(default)]
+    pub adoption: Adoption,
+    /// How much is done of what is missing.
+    #[serde(default)]
+    pub management_policy: ManagementPolicy,
+    /// What becomes of the role when this resource is deleted.
+    #[serde(default)]
+    pub on_delete: OnDelete,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+/// A privilege on tables and views. Sequences follow: a role that may insert or update may use them, and one that may select may read
+/// them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Permission {
+    /// Read rows.
+    Select,
+    /// Add rows.
+    Insert,
+    /// Change rows.
+    Update,
+    /// Remove rows.
+    Delete,
+    /// Remove all rows at once.
+    Truncate,
+    /// Make foreign keys that refer to a table.
+    References,
+    /// Make triggers on a table.
+    Trigger,
+}
+
+/// Privileges in some schemas of a database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Grant {
+    /// The database.
+    pub database: String,
+    /// Its schemas.
+    #[serde(default = "public")]
+    pub schemas: Vec<String>,
+    /// Privileges on all tables and views there. Without any, the role may connect to the database and no more.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub permissions: BTreeSet<Permission>,
+    /// Whether the same goes for tables that the database's owner makes later.
+    #[serde(default = "yes")]
+    pub include_future: bool,
+}
+
+fn public() -> Vec<String> {
+    vec!["public".to_owned()]
+}
+
+/// Where a role's password comes from: one of these.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UserPassword {
+    /// A Secret in this namespace with the password. It must have the label `clustereddatabase.io/password-for` with the cluster's name.
+    /// Another password there is taken up within ten minutes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<PasswordReference>,
+    /// Somebody else gives the role its password, and nobody changes it here.
+    #[serde(default)]
+    pub external: bool,
+    /// The role has no password.
+    #[serde(default)]
+    pub none: bool,
+}
+
+impl UserPassword {
+    /// How many of them are set.
+    fn kinds(&self) -> usize {
+        let set = [self.secret_ref.is_some(), self.external, self.none];
+        set.into_iter().filter(|is| *is).count()
+    }
+}
+
+/// A password in a Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PasswordReference {
+    /// Name of the Secret.
+    pub name: String,
+    /// Its key.
+    #[serde(default = "password_key")]
+    pub key: String,
+}
+
+fn password_key() -> String {
+    "password".to_owned()
+}
+
+/// What becomes of a role that was made by somebody else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Adoption {
+    /// It is left alone, and that is an error.
+    #[default]
+    Refuse,
+    /// It is taken over, and nothing is ever taken from it.
+    KeepUnlisted,
+    /// It is taken over, and loses what this spec does not name.
+    Full,
+}
+
+/// How much is done of what is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ManagementPolicy {
+    /// All of it.
+    #[default]
+    Full,
+    /// What gives something. Nothing is taken away.
+    Additive,
+    /// Nothing: `status.plan` says what would be done.
+    Observe,
+}
+
+/// What becomes of the role when the resource is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OnDelete {
+    /// It stays as it is, and nobody manages it any more.
+    #[default]
+    Retain,
+    /// It is dropped. While it owns something, PostgreSQL refuses that, and the message says what; `Retain` then ends the deletion.
+    Drop,
+}
+
+/// What is known of a DatabaseUser.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DatabaseUserStatus {
+    /// How far it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<UserPhase>,
+    /// Why it is in this phase, or what it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The role's name in PostgreSQL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// The role's OID in PostgreSQL. Another one means that the role was made again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oid: Option<u32>,
+    /// Name of the Secret with the password that the operator has made, and with all else that an application needs to connect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_name: Option<String>,
+    /// The statements that are missing: those that a policy leaves out, or that PostgreSQL refuses. Twenty at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plan: Vec<PlannedStatement>,
+    /// How many statements are missing beyond `plan`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more_statements: Option<u32>,
+    /// The generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// `Ready`: PostgreSQL has the role as this spec wants it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A statement that is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedStatement {
+    /// The database that it runs in. If absent, any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    /// The statement, without verifiers of passwords.
+    pub sql: String,
+    /// It takes something away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes: bool,
+}
+
+/// How far a DatabaseUser is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum UserPhase {
+    /// It waits for its cluster, for a Secret, or for the primary.
+    Pending,
+    /// PostgreSQL has the role as the spec wants it.
+    Ready,
+    /// Statements are missing, and the policy is `Observe`: `status.plan` has them.
+    Planned,
+    /// It cannot be done as the spec stands; the message says what to change.
+    Failed,
+    /// The resource is being deleted.
+    Deleting,
+}
+
+impl UserPhase {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Pending, Self::Ready, Self::Planned, Self::Failed, Self::Deleting];
+}
+
+impl DatabaseUserSpec {
+    /// The role's name. `resource` is the name of the DatabaseUser.
+    pub fn role<'a>(&'a self, resource: &'a str) -> &'a str {
+        self.name.as_deref().unwrap_or(resource)
+    }
+
+    /// All grants, with that of the shortest form as the first.
+    pub fn all_grants(&self) -> Vec<Grant> {
+        let shortest = self.database.as_ref().map(|database| Grant {
+            database: database.clone(),
+            schemas: public(),
+            permissions: self.permissions.clone(),
+            include_future: true,
+        });
+        shortest.into_iter().chain(self.grants.iter().cloned()).collect()
+    }
+
+    /// Whether the operator makes the password.
+    pub fn has_made_password(&self) -> bool {
+        let password = self.password.as_ref();
+        self.login && password.is_none_or(|password| password.kinds() == 0)
+    }
+}
+
+/// A rule about a spec: as CEL, what it says, and the same in Rust.
+struct Rule {
+    cel: &'static str,
+    message: &'static str,
+    holds: fn(&DatabaseUserSpec) -> bool,
+}
+
+/// Bytes of PostgreSQL's longest name. The API server counts characters, of which each has a byte at least.
+const LONGEST_ROLE: usize = 63;
+
+const RULES: [Rule; 6] = [
+    Rule {
+        cel: "!has(self.permissions) || size(self.permissions) == 0 || has(self.database)",
+        message: "permissions needs database: name the database, or use grants",
+        holds: |spec| spec.permissions.is_empty() || spec.database.is_some(),
+    },
+    Rule {
+        cel: "!has(self.name) || !(self.name in ['postgres', 'public', 'none'] || self.name.startsWith('pg_') \
+              || self.name.startsWith('cdb_'))",
+        message: "name must not be postgres, public or none, and must not begin with pg_ or cdb_: choose another one",
+        holds: |spec| spec.name.as_deref().is_none_or(|name| !is_reserved(name)),
+    },
+    Rule {
+        cel: "!has(self.password) || [has(self.password.secretRef), has(self.password.external) && self.password.external, \
+              has(self.password.none) && self.password.none].filter(is, is).size() <= 1",
+        message: "password must be one of secretRef, external and none: set one of them, or remove password to have one made",
+        holds: |spec| spec.password.as_ref().is_none_or(|password| password.kinds() <= 1),
+    },
+    Rule {
+        cel: "!has(self.onDelete) || self.onDelete != 'Drop' || !has(self.managementPolicy) || self.managementPolicy == 'Full'",
+        message: "onDelete: Drop takes everything away: it needs managementPolicy: Full",
+        holds: |spec| spec.on_delete != OnDelete::Drop || spec.management_policy == ManagementPolicy::Full,
+    },
+    Rule {
+        cel: "!has(self.connectionLimit) || self.connectionLimit <= 2147483647",
+        message: "connectionLimit must be at most 2147483647: lower or remove it",
+        holds: |spec| spec.connection_limit.is_none_or(|limit| i32::try_from(limit).is_ok()),
+    },
+    Rule {
+        cel: "!has(self.grants) || self.grants.all(grant, size(grant.schemas) > 0)",
+        message: "schemas must name a schema: add one, or remove schemas for public",
+        holds: |spec| spec.grants.iter().all(|grant| !grant.schemas.is_empty()),
+    },
+];
+
+fn is_reserved(name: &str) -> bool {
+    ["postgres", "public", "none"].contains(&name) || name.starts_with("pg_") || name.starts_with("cdb_")
+}
+
+const CLUSTER_UNCHANGED: &str = "clusterRef cannot be changed: make another DatabaseUser";
+const NAME_UNCHANGED: &str = "name cannot be changed, since the role would stay: make another DatabaseUser";
+
+/// Bounds of single fields.
+const LIMITS: [(&str, &str, usize); 16] = [
+    ("spec.clusterRef.name", "minLength", 1),
+    ("spec.clusterRef.name", "maxLength", LONGEST_NAME),
+    ("spec.name", "minLength", 1),
+    ("spec.name", "maxLength", LONGEST_ROLE),
+    ("spec.database", "minLength", 1),
+    ("spec.database", "maxLength", LONGEST_ROLE),
+    ("spec.permissions", "maxItems", 7),
+    ("spec.grants", "maxItems", 64),
+    ("spec.grants.*.permissions", "maxItems", 7),
+    ("spec.grants.*.database", "minLength", 1),
+    ("spec.grants.*.database", "maxLength", LONGEST_ROLE),
+    ("spec.grants.*.schemas", "maxItems", 64),
+    ("spec.grants.*.schemas.*", "minLength", 1),
+    ("spec.grants.*.schemas.*", "maxLength", LONGEST_ROLE),
+    ("spec.password.secretRef.name", "minLength", 1),
+    ("spec.password.secretRef.key", "minLength", 1),
+];
+
+/// What is wrong with a spec: the rules that the API server checks, checked again, and the name of the role.
+pub fn refusal(spec: &DatabaseUserSpec, resource: &str) -> Option<String> {
+    let broken = RULES.iter().find(|rule| !(rule.holds)(spec));
+    if let Some(rule) = broken {
+        return Some(rule.message.to_owned());
+    }
+    let name = spec.role(resource);
+    if is_reserved(name) || name.is_empty() || name.len() > LONGEST_ROLE || name.contains('\0') {
+        return Some(format!(
+            "no role can be called {name:?}: set spec.name to a name of 1 to {LONGEST_ROLE} bytes that is not postgres, public or none, \
+             and does not begin with pg_ or cdb_"
+        ));
+    }
+    let grants = spec.all_grants();
+    let mut names = grants
+        .iter()
+        .flat_map(|grant| grant.schemas.iter().chain([&grant.database]));
+    names
+        .find(|name| name.is_empty() || name.len() > LONGEST_ROLE || name.contains('\0'))
+        .map(|name| format!("{name:?} is no name of a database or schema: it must have 1 to {LONGEST_ROLE} bytes"))
+}
+
+/// The CustomResourceDefinition of `DatabaseUser`.
+///
+/// # Panics
+/// If the types in this file do not make a definition, which the tests exclude.
+pub fn crd() -> CustomResourceDefinition {
+    let mut definition = serde_json::to_value(DatabaseUser::crd()).expect("a definition is JSON");
+    let schema = definition.pointer_mut(SCHEMA).expect("the definition has a schema");
+    each_schema(field_of(schema, "status.conditions"), &mut shorten_description);
+    each_schema(schema, &mut drop_what_means_nothing_to_a_server);
+    crate::values::explain::<DatabaseUser>(schema);
+    for (field, keyword, bound) in LIMITS {
+        set(field_of(schema, field), keyword, bound.into());
+    }
+    for permissions in ["spec.permissions", "spec.grants.*.permissions"] {
+        let permissions = field_of(schema, permissions);
+        permissions.as_object_mut().expect("an object").remove("uniqueItems");
+        set(permissions, "x-kubernetes-list-type", "set".into());
+    }
+    let rules: Vec<_> = RULES
+        .iter()
+        .map(|rule| json!({"rule": rule.cel, "message": rule.message}))
+        .chain([
+            json!({"rule": "self.clusterRef == oldSelf.clusterRef", "message": CLUSTER_UNCHANGED}),
+            json!({
+                "rule": "has(self.name) == has(oldSelf.name) && (!has(self.name) || self.name == oldSelf.name)",
+                "message": NAME_UNCHANGED,
+            }),
+        ])
+        .collect();
+    set(field_of(schema, "spec"), "x-kubernetes-validations", rules.into());
+    serde_json::from_value(definition).expect("still a definition")
+}
+
+/// [`crd`] as the YAML that is checked in as `manifests/crd/databaseusers.yaml`.
+///
+/// # Panics
+/// As [`crd`].
+pub fn crd_yaml() -> String {
+    let yaml = serde_saphyr::to_string(&crd()).expect("a definition is YAML");
+    format!("# Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again.\n{yaml}")
+}

@@ -1,0 +1,144 @@
+//! The rules about users say the same in Rust and in CEL.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+use api::user::{DatabaseUserSpec, Permission, crd, refusal};
+use serde_json::{Value, json};
+
+fn schema() -> Value {
+    let schema = crd().spec.versions[0].schema.clone().unwrap();
+    serde_json::to_value(schema.open_api_v3_schema.unwrap()).unwrap()
+}
+
+/// What the rules in CEL say of a spec, and of changing `old` into it.
+fn cel(schema: &Value, spec: &Value, old: Option<&Value>) -> Vec<String> {
+    let whole = |spec: &Value| kube_cel::apply_defaults(schema, &json!({ "spec": spec }));
+    match kube_cel::Validator::new().validate(schema, &whole(spec), old.map(whole).as_ref()) {
+        Ok(()) => Vec::new(),
+        Err(errors) => errors.into_vec().into_iter().map(|error| error.message).collect(),
+    }
+}
+
+fn user(more: &Value) -> Value {
+    let mut spec = json!({"clusterRef": {"name": "shop"}});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+#[test]
+fn each_rule_refuses_what_it_is_for_in_both_languages() {
+    let schema = schema();
+    for (spec, words) in [
+        (json!({}), ""),
+        (
+            json!({"database": "app", "permissions": ["SELECT", "INSERT", "UPDATE"]}),
+            "",
+        ),
+        (json!({"permissions": []}), ""),
+        (json!({"permissions": ["SELECT"]}), "permissions needs database"),
+        (json!({"name": "app_rw"}), ""),
+        (json!({"name": "postgres"}), "name must not be postgres"),
+        (json!({"name": "pg_read"}), "name must not be postgres"),
+        (json!({"name": "cdb_x"}), "name must not be postgres"),
+        (json!({"password": {}}), ""),
+        (json!({"password": {"secretRef": {"name": "s"}}}), ""),
+        (json!({"password": {"external": true, "none": false}}), ""),
+        (
+            json!({"password": {"external": true, "none": true}}),
+            "password must be one of",
+        ),
+        (
+            json!({"password": {"secretRef": {"name": "s"}, "external": true}}),
+            "password must be one of",
+        ),
+        (json!({"connectionLimit": 2_147_483_647_u32}), ""),
+        (
+            json!({"connectionLimit": 2_147_483_648_u32}),
+            "connectionLimit must be at most",
+        ),
+        (json!({"onDelete": "Drop"}), ""),
+        (
+            json!({"onDelete": "Drop", "managementPolicy": "Additive"}),
+            "needs managementPolicy: Full",
+        ),
+        (json!({"grants": [{"database": "app"}]}), ""),
+        (
+            json!({"grants": [{"database": "app", "schemas": []}]}),
+            "schemas must name a schema",
+        ),
+    ] {
+        let spec = user(&spec);
+        let read: DatabaseUserSpec = serde_json::from_value(spec.clone()).unwrap();
+        let (in_rust, in_cel) = (refusal(&read, "app-rw").unwrap_or_default(), cel(&schema, &spec, None));
+        assert_eq!(in_rust.is_empty(), words.is_empty(), "{spec}: {in_rust}");
+        assert!(in_rust.contains(words), "{spec}: {in_rust}");
+        assert_eq!(
+            Vec::from_iter(Some(in_rust).filter(|text| !text.is_empty())),
+            in_cel,
+            "{spec}"
+        );
+    }
+}
+
+#[test]
+fn cluster_and_name_cannot_be_changed() {
+    let schema = schema();
+    let other_cluster = json!({"clusterRef": {"name": "other"}});
+    for (old, new, words) in [
+        (user(&json!({})), user(&json!({"login": false})), ""),
+        (
+            user(&json!({"name": "a"})),
+            user(&json!({"name": "a", "login": false})),
+            "",
+        ),
+        (
+            user(&json!({"name": "a"})),
+            user(&json!({"name": "b"})),
+            "name cannot be changed",
+        ),
+        (user(&json!({})), user(&json!({"name": "b"})), "name cannot be changed"),
+        (user(&json!({})), other_cluster, "clusterRef cannot be changed"),
+    ] {
+        let refused = cel(&schema, &new, Some(&old));
+        assert_eq!(refused.len(), usize::from(!words.is_empty()), "{new}: {refused:?}");
+        assert!(refused.iter().all(|message| message.contains(words)), "{refused:?}");
+    }
+}
+
+/// The name of the resource, and lengths in bytes, are not seen by the API server.
+#[test]
+fn what_the_api_server_cannot_count_is_refused_all_the_same() {
+    let read = |more: Value| serde_json::from_value::<DatabaseUserSpec>(user(&more)).unwrap();
+    assert_eq!(refusal(&read(json!({})), "app"), None);
+    for name in ["postgres", "pg_read", &"a".repeat(64)] {
+        assert!(
+            refusal(&read(json!({})), name).unwrap().contains("set spec.name"),
+            "{name}"
+        );
+        assert_eq!(refusal(&read(json!({"name": "x"})), name), None);
+    }
+    let long = "ä".repeat(32);
+    assert!(
+        refusal(&read(json!({"name": long})), "app")
+            .unwrap()
+            .contains("63 bytes")
+    );
+    for grants in [
+        json!({"database": long}),
+        json!({"grants": [{"database": "a", "schemas": ["a\0"]}]}),
+    ] {
+        assert!(refusal(&read(grants), "app").unwrap().contains("63 bytes"));
+    }
+}
+
+#[test]
+fn the_shortest_form_is_a_grant_in_public() {
+    let spec: DatabaseUserSpec =
+        serde_json::from_value(user(&json!({"database": "app", "permissions": ["SELECT"]}))).unwrap();
+    let [grant] = &spec.all_grants()[..] else { panic!("one") };
+    assert_eq!(
+        (grant.database.as_str(), grant.schemas.as_slice()),
+        ("app", &["public".to_owned()][..])
+    );
+    assert_eq!(grant.permissions, [Permission::Select].into());
+    assert!(grant.include_future && spec.login && spec.has_made_password());
+}

@@ -1,0 +1,127 @@
+//! Statements, as data: the agent renders them, with one quoting function for each kind of word.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+
+/// A statement that a plan runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields of PostgreSQL's statements")]
+pub enum Statement {
+    /// A role without any right beyond these.
+    CreateRole { name: String, attributes: Attributes },
+    /// The role has these attributes and no others: no superuser's or others' rights.
+    AlterRole { name: String, attributes: Attributes },
+    /// The verifier of its password.
+    SetVerifier { name: String, verifier: Option<Secret> },
+    /// A comment on a role.
+    Comment { name: String, text: String },
+    /// The role goes. PostgreSQL refuses that while it owns something, or has been granted something.
+    DropRole { name: String },
+    Grant {
+        on: Object,
+        privileges: BTreeSet<Privilege>,
+        to: String,
+    },
+    Revoke {
+        on: Object,
+        privileges: BTreeSet<Privilege>,
+        from: String,
+    },
+}
+
+/// What privileges are granted on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "names")]
+pub enum Object {
+    Database(String),
+    Schema(String),
+    Relation {
+        schema: String,
+        name: String,
+        kind: RelationKind,
+    },
+    /// What `owner` makes later in the schema (`ALTER DEFAULT PRIVILEGES`).
+    Future {
+        schema: String,
+        owner: String,
+        kind: RelationKind,
+    },
+}
+
+/// What a role may by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// It may log in.
+    pub login: bool,
+    /// How many sessions it may have; `None` for any number.
+    pub connection_limit: Option<u32>,
+    /// Until when its password may be used; `None` for ever.
+    pub valid_until: Option<DateTime<Utc>>,
+}
+
+/// Kinds of relations that have privileges of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum RelationKind {
+    /// A table, a view, or another relation with rows.
+    Table,
+    /// A sequence.
+    Sequence,
+}
+
+/// A privilege that is granted on something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+#[allow(missing_docs, reason = "PostgreSQL's words")]
+pub enum Privilege {
+    Select,
+    Insert,
+    Update,
+    Delete,
+    Truncate,
+    References,
+    Trigger,
+    /// Since PostgreSQL 17.
+    Maintain,
+    Usage,
+    Create,
+    Connect,
+    Temporary,
+}
+
+impl Privilege {
+    /// PostgreSQL's word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Select => "SELECT",
+            Self::Insert => "INSERT",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Truncate => "TRUNCATE",
+            Self::References => "REFERENCES",
+            Self::Trigger => "TRIGGER",
+            Self::Maintain => "MAINTAIN",
+            Self::Usage => "USAGE",
+            Self::Create => "CREATE",
+            Self::Connect => "CONNECT",
+            Self::Temporary => "TEMPORARY",
+        }
+    }
+
+    /// Whether it can be granted on tables.
+    pub fn is_of_tables(self) -> bool {
+        ![Self::Usage, Self::Create, Self::Connect, Self::Temporary].contains(&self)
+    }
+}
+
+/// Text that is not shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
