@@ -21,7 +21,7 @@ mod unprivileged;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cluster::{Cluster, as_user, become_agent_if_asked, in_a_cluster};
@@ -79,6 +79,23 @@ SELECT labelfile FROM pg_backup_stop();
     base
 }
 
+/// A standby gets its primary's stub of a timeline like any history, and PostgreSQL hands it to the archive. There it would have the
+/// name of the next timeline's history.
+async fn stub_is_not_archived(cluster: &Cluster, primary: u32, archived: &Path) {
+    let wal = cluster.volume(primary).join("pgdata/pg_wal");
+    let stub = "# No such timeline: its number was reserved and not used, or its history is not known here.\n";
+    fs::write(wal.join("00000002.history"), stub).expect("written");
+    let mark = |mark: &str| wal.join(format!("archive_status/00000002.history.{mark}"));
+    fs::write(mark("ready"), "").expect("written");
+    let is_done = async |cluster: &Cluster| {
+        let wakes_the_archiver = "SELECT pg_logical_emit_message(true, '', 'x'), pg_switch_wal()";
+        cluster.sql(primary, wakes_the_archiver).await.expect("a segment");
+        mark("done").exists().then_some(())
+    };
+    cluster.until("the stub counts as archived", 60, is_done).await;
+    assert!(archived.exists() && !archived.join("00000002.history").exists());
+}
+
 #[test]
 fn wal_is_archived_through_a_failover_without_a_gap() {
     let name = "wal_is_archived_through_a_failover_without_a_gap";
@@ -89,6 +106,7 @@ fn wal_is_archived_through_a_failover_without_a_gap() {
         let base = base_copy(&cluster, first).await;
         fill(&cluster, first, 2..4).await;
         all_is_archived(&cluster, first, 1).await;
+        stub_is_not_archived(&cluster, first, &archived(&store)).await;
 
         store.inject(Fault::refuse(503, "ServiceUnavailable").method("PUT"));
         fill(&cluster, first, 4..12).await;

@@ -321,6 +321,10 @@ fn wal_that_may_be_the_only_copy_of_commits_is_kept_when_their_data_is_rewound()
         ] {
             cluster.sql(first, statement).await.expect(statement);
         }
+        // A commit waits for nobody: only the row that is written while the primary is alone may be lost.
+        for other in others(first) {
+            has(&cluster, other, "1").await;
+        }
         cluster.cut_off(first);
         let lost = "WITH lost AS (INSERT INTO entry VALUES (100) RETURNING 1) SELECT pg_current_xact_id() FROM lost";
         let lost = cluster.sql(first, lost).await.expect("it waits for nobody");

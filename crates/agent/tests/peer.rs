@@ -98,7 +98,7 @@ fn answer(mut requests: mpsc::Receiver<Request>) {
                     let _ = reply.send(Ok(ReportReply {
                         epoch: Epoch(request.epoch.0 + 1),
                         admitted: true,
-                        gives_way: false,
+                        steps_down: false,
                         oldest: None,
                         awaits: true,
                     }));
@@ -141,7 +141,7 @@ async fn agents_talk_to_each_other() {
         ReportReply {
             epoch: Epoch(4),
             admitted: true,
-            gives_way: false,
+            steps_down: false,
             oldest: None,
             awaits: true,
         }

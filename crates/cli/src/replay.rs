@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use api::operation::OperationPhase;
 use chrono::{DateTime, Utc};
-use operator::recording::{self, Entry, FORMAT, Header, VERSION};
+use machine::operation::{Action, Decision};
+use operator::recording::{self, AskedEntry, FORMAT, Header, Line, VERSION};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -22,7 +24,7 @@ pub struct Recording {
     /// Its first line.
     pub header: Header,
     /// The decisions, the oldest first.
-    pub entries: Vec<Entry>,
+    pub lines: Vec<Line>,
 }
 
 /// The page.
@@ -53,7 +55,10 @@ pub struct Replayed {
     pub line: usize,
     /// When it was made.
     pub at: DateTime<Utc>,
-    /// The phase after it.
+    /// The operation or backup that it is about, as kubectl names it; `None`: the database itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// The phase after it; empty if there is none yet.
     pub phase: String,
     /// The rule that decides.
     pub rule: &'static str,
@@ -100,10 +105,10 @@ pub fn parse(text: &str) -> Result<Recording> {
         bail!("it is empty: record the decisions again with `kubectl cdb record NAME -o FILE`");
     };
     let header = header(first)?;
-    let entries = lines
-        .map(|(number, line)| entry(&header, number, line))
+    let lines = lines
+        .map(|(number, line)| read_line(&header, number, line))
         .collect::<Result<_>>()?;
-    Ok(Recording { header, entries })
+    Ok(Recording { header, lines })
 }
 
 fn header(line: &str) -> Result<Header> {
@@ -125,7 +130,7 @@ fn header(line: &str) -> Result<Header> {
     known(value, 1, &operator)
 }
 
-fn entry(header: &Header, number: usize, line: &str) -> Result<Entry> {
+fn read_line(header: &Header, number: usize, line: &str) -> Result<Line> {
     let value = match serde_json::from_str::<Value>(line) {
         Ok(value) => value,
         Err(error) if error.is_eof() => {
@@ -163,7 +168,7 @@ fn known<T: DeserializeOwned + Serialize>(value: Value, number: usize, operator:
 /// The page of a record.
 pub fn page(recording: &Recording) -> ReplayPage {
     let header = &recording.header;
-    let decisions: Vec<_> = recording.entries.iter().enumerate().map(replayed).collect();
+    let decisions: Vec<_> = recording.lines.iter().enumerate().map(replayed).collect();
     ReplayPage {
         name: header.name.clone(),
         namespace: header.namespace.clone(),
@@ -175,17 +180,49 @@ pub fn page(recording: &Recording) -> ReplayPage {
     }
 }
 
-fn replayed((index, entry): (usize, &Entry)) -> Replayed {
-    let decision = entry.replay();
+fn replayed((index, line): (usize, &Line)) -> Replayed {
+    // The first line is the header.
+    let number = index + 2;
+    match line {
+        Line::Database(entry) => {
+            let decision = entry.replay();
+            Replayed {
+                line: number,
+                at: entry.at,
+                object: None,
+                phase: decision.phase.to_string(),
+                rule: decision.rule,
+                action: words::action(&decision.action, &entry.wanted.name),
+                because: decision.because.to_string(),
+                differs: changes("", &entry.decision, &recording::value(&decision)),
+            }
+        }
+        Line::Operation { operation } => asked(number, "cdbop", operation, operation.stored.phase, &operation.replay()),
+        Line::Backup { backup } => asked(number, "dbb", backup, backup.stored.operation.phase, &backup.replay()),
+    }
+}
+
+fn asked<S, O, T>(
+    line: usize,
+    kind: &str,
+    entry: &AskedEntry<S, O, T>,
+    before: Option<OperationPhase>,
+    decision: &Decision,
+) -> Replayed {
+    let (phase, action, because) = match &decision.action {
+        Action::Enter(phase, why) => (Some(*phase), format!("note that it is {phase:?}"), why.clone()),
+        Action::Wait(Some(what)) => (before, format!("wait for {what}"), what.clone()),
+        Action::Wait(None) => (before, "nothing: it has ended".to_owned(), String::new()),
+    };
     Replayed {
-        // The first line is the header.
-        line: index + 2,
+        line,
         at: entry.at,
-        phase: decision.phase.to_string(),
+        object: Some(format!("{kind}/{}", entry.name)),
+        phase: phase.map_or(String::new(), |phase| format!("{phase:?}")),
         rule: decision.rule,
-        action: words::action(&decision.action, &entry.wanted.name),
-        because: decision.because.to_string(),
-        differs: changes("", &entry.decision, &recording::value(&decision)),
+        action,
+        because,
+        differs: changes("", &entry.decision, &recording::value(decision)),
     }
 }
 
@@ -202,7 +239,7 @@ pub fn text(page: &ReplayPage, style: Style) -> String {
     out.line("");
     let rows: Vec<_> = page.decisions.iter().map(|decision| row(decision, style)).collect();
     if !rows.is_empty() {
-        out.table(&["LINE", "TIME", "PHASE", "RULE", "ACTION", ""], &rows);
+        out.table(&["LINE", "TIME", "OBJECT", "PHASE", "RULE", "ACTION", ""], &rows);
         out.line("");
     }
     for decision in page.decisions.iter().filter(|decision| !decision.differs.is_empty()) {
@@ -233,6 +270,7 @@ fn row(decision: &Replayed, style: Style) -> Vec<String> {
     vec![
         decision.line.to_string(),
         instant(decision.at),
+        decision.object.clone().unwrap_or_else(|| "cdb".to_owned()),
         decision.phase.clone(),
         decision.rule.to_owned(),
         decision.action.clone(),

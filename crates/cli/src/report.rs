@@ -45,7 +45,7 @@ pub fn files(mut snapshot: Snapshot, name: &str, logs: &Result<Files, String>) -
 
 /// Whether a line of the operator's log is about this database or about none: the operator serves others as well.
 fn is_about(line: &str, key: &str) -> bool {
-    let fields = ["database", "operation"];
+    let fields = ["database", "object"];
     let about_one = fields
         .iter()
         .any(|field| line.contains(&format!("\"{field}\"")) || line.contains(&format!("{field}=")));

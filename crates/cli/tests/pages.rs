@@ -490,7 +490,7 @@ fn what_is_no_record_is_refused_with_the_line_and_the_way_out() {
 fn the_second_version_of_the_format_is_still_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/decisions-2.jsonl");
     let read = cli::replay::read(&path).unwrap();
-    assert_eq!((read.header.version, read.entries.len()), (2, DECISIONS_IN_THE_SECOND));
+    assert_eq!((read.header.version, read.lines.len()), (2, DECISIONS_IN_THE_SECOND));
     assert_eq!(cli::replay::page(&read).decisions.len(), DECISIONS_IN_THE_SECOND);
 }
 

@@ -537,7 +537,7 @@ pub struct ReportReply {
     pub admitted: bool,
     /// The primary cannot write any more (its disk hangs, PostgreSQL does not come up): the others are to elect another.
     #[serde(default)]
-    pub gives_way: bool,
+    pub steps_down: bool,
     /// Where the oldest WAL begins that the primary has; told while some member does not stream. Who needs older WAL has to be
     /// copied anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]

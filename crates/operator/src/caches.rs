@@ -93,7 +93,7 @@ macro_rules! watched {
 
         impl Caches {
             /// The caches of the resources that have a machine.
-            fn of_ours(&self) -> impl Iterator<Item = &dyn AnyCache> {
+            pub(crate) fn of_ours(&self) -> impl Iterator<Item = &dyn AnyCache> {
                 [$(&self.$our as &dyn AnyCache),*].into_iter()
             }
 
@@ -193,7 +193,7 @@ watched! {
         /// The objects of this kind.
         storage_classes: StorageClass = (STORAGE_CLASS, always, prune::storage_class),
         /// The objects of this kind.
-        nodes: Node = (NODE, takes_pods_changes, prune::node),
+        nodes: Node = (NODE, cordon_changes, prune::node),
     }
 }
 
@@ -690,9 +690,9 @@ fn lease_changes(old: &Lease, new: &Lease) -> bool {
     metadata_changes(old, new) || told(old) != told(new)
 }
 
-/// True if the node has begun or ceased to take pods. Kubelets report all the time, but decisions only ask for this.
-fn takes_pods_changes(old: &Node, new: &Node) -> bool {
-    takes_pods(old) != takes_pods(new)
+/// True if the node was cordoned, or is no longer. Kubelets report all the time, but decisions only ask for this.
+fn cordon_changes(old: &Node, new: &Node) -> bool {
+    is_cordoned(old) != is_cordoned(new)
 }
 
 /// Taints of a node that is being drained: by `kubectl cordon`, the cluster autoscaler, or Karpenter (two generations
@@ -704,14 +704,14 @@ const DRAIN_TAINTS: [&str; 4] = [
     "karpenter.sh/disruption",
 ];
 
-/// True if new pods may be placed on this node, because it is not being drained.
-pub fn takes_pods(node: &Node) -> bool {
-    let Some(spec) = &node.spec else { return true };
+/// True if somebody empties this node on purpose. One under pressure is not cordoned, though it takes no pods either.
+pub fn is_cordoned(node: &Node) -> bool {
+    let Some(spec) = &node.spec else { return false };
     let mut taints = spec.taints.iter().flatten();
     let drains = |taint: &k8s_openapi::api::core::v1::Taint| {
         DRAIN_TAINTS.contains(&taint.key.as_str()) && ["NoSchedule", "NoExecute"].contains(&taint.effect.as_str())
     };
-    spec.unschedulable != Some(true) && !taints.any(drains)
+    spec.unschedulable == Some(true) || taints.any(drains)
 }
 
 #[cfg(test)]

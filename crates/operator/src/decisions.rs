@@ -1,5 +1,6 @@
-//! The last decisions about each database, kept in memory for whoever wants to know later why something was done
-//! (`kubectl cdb record`). A decision is kept when it is another one than that before, so a database at rest adds nothing.
+//! The last decisions about each database, its operations and its backups, kept in memory for whoever wants to know later why
+//! something was done (`kubectl cdb record`). A decision is kept when it is another one than that before about the same object,
+//! so a database at rest adds nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,10 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use api::ClusteredDatabaseStatus;
 use chrono::{DateTime, Utc};
 use machine::cluster::{Action, Decision, Observed, Wanted};
+use serde::Serialize;
 
 use crate::cache::Key;
 use crate::drift::hash;
-use crate::recording::{Entry, FORMAT, Header, VERSION};
+use crate::recording::{Entry, FORMAT, Header, Line, VERSION};
 
 /// How many decisions are kept of one database. A creation has some forty, a failover some ten: that is a bad day's.
 const MOST_OF_ONE: usize = 256;
@@ -36,8 +38,8 @@ struct Kept {
 #[derive(Debug)]
 struct Log {
     uid: String,
-    /// The hash of the last one.
-    last: String,
+    /// The hash of the last one about each object.
+    last: BTreeMap<Key, String>,
     /// The oldest first.
     lines: VecDeque<Box<str>>,
     /// Bytes of the lines.
@@ -55,7 +57,7 @@ impl Default for Decisions {
 }
 
 impl Decisions {
-    /// Keeps this decision, if it is another one than the last about this database.
+    /// Keeps this decision about a database, if it is another one than the last.
     pub fn note(
         &self,
         key: &Key,
@@ -65,19 +67,25 @@ impl Decisions {
         decision: &Decision,
         now: DateTime<Utc>,
     ) {
-        let hash = hash(&timeless(decision));
-        let is_last = |log: &Log| log.uid == wanted.uid && log.last == hash;
-        if self.kept().databases.get(key).is_some_and(is_last) {
+        let line = || Line::Database(Box::new(Entry::new(wanted, observed, stored, decision, now)));
+        self.note_about(key, wanted.uid, key, &timeless(decision), line);
+    }
+
+    /// Keeps a decision about `object`, which is the database `of` or belongs to it, if it is another one than the last. `uid` is
+    /// that of the database, `decided` the decision without times that move on, `line` what is kept.
+    pub fn note_about(&self, of: &Key, uid: &str, object: &Key, decided: &impl Serialize, line: impl FnOnce() -> Line) {
+        let hash = hash(decided);
+        let is_last = |log: &Log| log.uid == uid && log.last.get(object) == Some(&hash);
+        if self.kept().databases.get(of).is_some_and(is_last) {
             return;
         }
-        let entry = Entry::new(wanted, observed, stored, decision, now);
-        match serde_json::to_string(&entry) {
-            Ok(text) => self.kept().add(key, wanted.uid, hash, text.into(), self.most_bytes),
-            Err(error) => tracing::warn!(database = %key, %error, "cannot write a decision down"),
+        match serde_json::to_string(&line()) {
+            Ok(text) => self.kept().add(of, uid, (object, hash), text.into(), self.most_bytes),
+            Err(error) => tracing::warn!(%object, %error, "cannot write a decision down"),
         }
     }
 
-    /// Forgets a database that is gone.
+    /// Forgets an object that is gone; a database with all that was kept of it.
     pub fn forget(&self, key: &Key) {
         self.kept().forget(key);
     }
@@ -130,18 +138,18 @@ impl Log {
 }
 
 impl Kept {
-    fn add(&mut self, key: &Key, uid: &str, last: String, text: Box<str>, most_bytes: usize) {
+    fn add(&mut self, key: &Key, uid: &str, (object, hash): (&Key, String), text: Box<str>, most_bytes: usize) {
         if self.databases.get(key).is_some_and(|log| log.uid != uid) {
             self.forget(key);
         }
         let log = self.databases.entry(key.clone()).or_insert_with(|| Log {
             uid: uid.to_owned(),
-            last: String::new(),
+            last: BTreeMap::new(),
             lines: VecDeque::new(),
             bytes: 0,
             dropped: 0,
         });
-        log.last = last;
+        log.last.insert(object.clone(), hash);
         log.bytes += text.len();
         self.bytes += text.len();
         log.lines.push_back(text);
@@ -166,6 +174,9 @@ impl Kept {
     fn forget(&mut self, key: &Key) {
         if let Some(log) = self.databases.remove(key) {
             self.bytes -= log.bytes;
+        }
+        for log in self.databases.values_mut() {
+            log.last.remove(key);
         }
     }
 }

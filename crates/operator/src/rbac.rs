@@ -300,7 +300,7 @@ pub fn users_manifest() -> String {
         )
     };
     let head = "# Who may look at everything in a namespace (`view`) or change it (`edit`, `admin`) may do so with databases and\n\
-                # operations, too. Made from crates/operator/src/rbac.rs\n";
+                # all that belongs to them, too. Made from crates/operator/src/rbac.rs\n";
     head.to_owned() + &USERS.map(role).join("---\n")
 }
 

@@ -1,16 +1,21 @@
-//! What the operator decided about a database, with all that each decision was made from, as text that other programs
-//! and later versions read: JSON, one object a line, the [`Header`] first, then one [`Entry`] for each decision.
+//! What the operator decided about a database, its operations and its backups, with all that each decision was made from, as
+//! text that other programs and later versions read: JSON, one object a line, the [`Header`] first, then one [`Line`] for each
+//! decision.
 //!
 //! A change of the machine's input that older text lacks is given a default value there (`#[serde(default)]`); one that
 //! cannot be raises [`VERSION`].
 
-use api::backup::BackupSource;
-use api::operation::Request;
+use api::backup::{BackupSource, DatabaseBackupSpec, DatabaseBackupStatus};
+use api::operation::{ClusteredDatabaseOperationSpec, OperationStatus, Request};
 use api::{ClusteredDatabaseSpec, ClusteredDatabaseStatus};
 use chrono::{DateTime, Utc};
+use machine::backup::Backup;
 use machine::cluster::{Decision, Observed, Wanted, decide};
+use machine::operation::{self, Operation};
+use machine::reconcile::Controller;
 use machine::units::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// What such a text calls itself.
@@ -38,7 +43,137 @@ pub struct Header {
     pub dropped: u64,
 }
 
-/// One decision.
+/// One decision, and what it is about.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Line {
+    /// An operation of the database.
+    Operation {
+        /// The decision.
+        operation: Box<OperationEntry>,
+    },
+    /// A backup of the database.
+    Backup {
+        /// The decision.
+        backup: Box<BackupEntry>,
+    },
+    /// The database itself.
+    Database(Box<Entry>),
+}
+
+impl<'de> Deserialize<'de> for Line {
+    /// As what its field says, so that an error names what is wrong with it.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        fn read<T: DeserializeOwned, E: Error>(value: Value) -> Result<Box<T>, E> {
+            serde_json::from_value(value).map(Box::new).map_err(E::custom)
+        }
+        let mut value = Value::deserialize(deserializer)?;
+        let mut only = |field: &str| {
+            let fields = value.as_object_mut().filter(|fields| fields.len() == 1)?;
+            fields.remove(field)
+        };
+        if let Some(operation) = only("operation") {
+            return read(operation).map(|operation| Self::Operation { operation });
+        }
+        if let Some(backup) = only("backup") {
+            return read(backup).map(|backup| Self::Backup { backup });
+        }
+        read(value).map(Self::Database)
+    }
+}
+
+/// A decision about an operation.
+pub type OperationEntry = AskedEntry<ClusteredDatabaseOperationSpec, operation::Observed, OperationStatus>;
+/// A decision about a backup.
+pub type BackupEntry = AskedEntry<DatabaseBackupSpec, machine::backup::Observed, DatabaseBackupStatus>;
+
+/// A decision about something that a database was asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AskedEntry<S, O, T> {
+    /// When it was made: the machine's `now`.
+    pub at: DateTime<Utc>,
+    /// Name of the object.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// When it was made.
+    pub created: DateTime<Utc>,
+    /// What is asked for.
+    pub spec: S,
+    /// What was observed.
+    pub observed: O,
+    /// The status as it was stored.
+    pub stored: T,
+    /// What was decided ([`operation::Decision`]).
+    pub decision: Value,
+}
+
+impl<S: Clone, O: Clone, T: Clone> AskedEntry<S, O, T> {
+    /// The entry for this decision about the object of this name.
+    pub fn new(
+        name: &str,
+        wanted: &operation::Wanted<'_, S>,
+        observed: &O,
+        stored: &T,
+        decision: &operation::Decision,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let operation::Wanted {
+            uid,
+            generation,
+            created,
+            spec,
+        } = *wanted;
+        Self {
+            at: now,
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            generation,
+            created,
+            spec: spec.clone(),
+            observed: observed.clone(),
+            stored: stored.clone(),
+            decision: value(decision),
+        }
+    }
+
+    fn replayed<M>(&self) -> operation::Decision
+    where
+        M: for<'a> Controller<
+                Wanted<'a> = operation::Wanted<'a, S>,
+                Observed = O,
+                Status = T,
+                Decision = operation::Decision,
+            >,
+    {
+        let wanted = operation::Wanted {
+            uid: &self.uid,
+            generation: self.generation,
+            created: self.created,
+            spec: &self.spec,
+        };
+        M::decide(&wanted, &self.observed, &self.stored, self.at)
+    }
+}
+
+impl OperationEntry {
+    /// What this program's machine decides about it.
+    pub fn replay(&self) -> operation::Decision {
+        self.replayed::<Operation>()
+    }
+}
+
+impl BackupEntry {
+    /// What this program's machine decides about it.
+    pub fn replay(&self) -> operation::Decision {
+        self.replayed::<Backup>()
+    }
+}
+
+/// A decision about the database itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
@@ -113,8 +248,8 @@ impl Entry {
     }
 }
 
-/// A decision as it stands in an [`Entry`].
-pub fn value(decision: &Decision) -> Value {
+/// A decision as it stands in a [`Line`].
+pub fn value(decision: &impl Serialize) -> Value {
     // A decision has neither maps with other keys than text nor anything else that JSON cannot say.
     serde_json::to_value(decision).unwrap_or_default()
 }
@@ -249,5 +384,34 @@ mod tests {
             assert_eq!(read.replay(), decision);
             assert_eq!(value(&read.replay()), read.decision);
         }
+    }
+
+    #[test]
+    fn a_line_is_read_as_what_it_is_about() {
+        let spec: DatabaseBackupSpec = serde_json::from_str(r#"{"clusterRef": {"name": "demo"}}"#).unwrap();
+        let wanted = operation::Wanted {
+            uid: "u",
+            generation: 1,
+            created: DateTime::UNIX_EPOCH,
+            spec: &spec,
+        };
+        let observed = machine::backup::Observed {
+            cluster: machine::cluster::Known::Known(None),
+            before: machine::cluster::Known::Unknown,
+        };
+        let (stored, now) = (DatabaseBackupStatus::default(), DateTime::UNIX_EPOCH);
+        let decision = Backup::decide(&wanted, &observed, &stored, now);
+        let backup = Box::new(AskedEntry::new("b", &wanted, &observed, &stored, &decision, now));
+        let line = Line::Backup { backup };
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
+        let scene = Scene::ready(1);
+        let decision = scene.decide();
+        let entry = scene.with_wanted(|wanted| Entry::new(wanted, &scene.observed, &scene.stored, &decision, now));
+        let line = Line::Database(Box::new(entry));
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
+        let error = serde_json::from_str::<Line>(r#"{"operation": {"at": "2026-01-01T00:00:00Z"}}"#).unwrap_err();
+        assert!(error.to_string().contains("missing field `name`"), "{error}");
     }
 }

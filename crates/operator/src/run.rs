@@ -199,12 +199,7 @@ impl Report for Reporter {
             "an object cannot be read: only what it belongs to waits"
         );
         // Of another kind, the status of its database tells, and an event with it.
-        let ours = [
-            self.caches.databases.kind,
-            self.caches.operations.kind,
-            self.caches.backups.kind,
-        ];
-        if !ours.contains(&kind) {
+        if !self.caches.of_ours().any(|cache| cache.kind() == kind) {
             return;
         }
         let event = events::unreadable(kind, metadata, &object.why, &self.identity);

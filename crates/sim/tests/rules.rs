@@ -145,11 +145,11 @@ const DECIDED: [Decided; 24] = [
     ),
     (
         &[
-            "machine/src/instance/give_way.rs::inheritor",
+            "machine/src/instance/step_down.rs::inheritor",
             "machine/src/instance/election/release.rs::covers_release",
         ],
         &[
-            "machine/src/instance/give_way.rs::an_elected_holder_that_cannot_begin_leaves_the_lease_to_a_member_that_covers_its_position",
+            "machine/src/instance/step_down.rs::an_elected_holder_that_cannot_begin_leaves_the_lease_to_a_member_that_covers_its_position",
             "machine/src/instance/election/release.rs::a_released_lease_is_taken_at_once_by_a_member_that_covers_its_position",
         ],
     ),
@@ -182,7 +182,7 @@ const DECIDED: [Decided; 24] = [
     ),
     (
         &[
-            "machine/src/instance/election/take.rs::take",
+            "machine/src/instance/election/take.rs::win_election",
             "machine/src/instance/election/take.rs::rule_at_take",
         ],
         &[

@@ -13,6 +13,7 @@ use machine::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::Target;
+use crate::postgres::history::is_stub;
 use crate::stamp::{Stamp, stamp};
 
 /// Time limit of one request, and of the probe. PostgreSQL's archiver waits for it, and asks again.
@@ -122,6 +123,9 @@ impl Attached {
         match file {
             WalFile::History(timeline) => {
                 let content = fs::read(&path).map_err(|error| unread(&path, &error))?;
+                if is_stub(&content) {
+                    return Ok(());
+                }
                 let object = self.name(LineObject::History(timeline.0));
                 let created = self.store.create(&object, content.into(), Compare::Bytes, LIMIT).await;
                 created.map(|_| ())

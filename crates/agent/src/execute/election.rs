@@ -25,7 +25,7 @@ use crate::volume::Volume;
 
 /// Time limit of a round of requests for promises of either kind. An election is to take less than a second, and one
 /// silent member must not use that up.
-const ROUND: Duration = Duration::from_millis(400);
+const ROUND_LIMIT: Duration = Duration::from_millis(400);
 /// Time limit of a promotion, including its preparation.
 const PROMOTE: Duration = Duration::from_secs(60);
 
@@ -148,7 +148,7 @@ where
 }
 
 /// Asks all `peers` (pod names, with addresses where they are known) at once. A refusal counts as an answer. Without
-/// any answer within a [`ROUND`], the task has failed. A later answer, over a slow network, is taken all the same.
+/// any answer within a [`ROUND_LIMIT`], the task has failed. A later answer, over a slow network, is taken all the same.
 async fn ask_all<F>(
     peers: BTreeMap<String, String>,
     what: &'static str,
@@ -161,7 +161,7 @@ where
         // A text that is no address stands for the pod's name alone.
         let address = address.parse().unwrap_or(UNKNOWN);
         let asked = ask(pod.clone(), SocketAddr::new(address, PEER_PORT));
-        let silent = format!("{pod}: no answer within {} ms", ROUND.as_millis());
+        let silent = format!("{pod}: no answer within {} ms", ROUND_LIMIT.as_millis());
         let call = tokio::spawn(async move {
             match asked.await {
                 Ok(()) => Ok(()),
@@ -173,7 +173,7 @@ where
             }
         });
         async move {
-            match timeout(ROUND, call).await {
+            match timeout(ROUND_LIMIT, call).await {
                 Ok(Ok(ended)) => ended,
                 Ok(Err(_)) | Err(_) => Err(silent),
             }
@@ -214,6 +214,6 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_member_holds_up_no_round_and_its_late_answer_is_heard() {
         assert_eq!(round(30).await, (true, 30, Some(30)));
-        assert_eq!(round(900).await, (false, ROUND.as_millis(), Some(900)));
+        assert_eq!(round(900).await, (false, ROUND_LIMIT.as_millis(), Some(900)));
     }
 }

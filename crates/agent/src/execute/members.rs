@@ -69,7 +69,7 @@ impl Executor {
             let reply = Reply {
                 epoch: reply.epoch,
                 admitted: reply.admitted,
-                gives_way: reply.gives_way,
+                steps_down: reply.steps_down,
                 oldest: reply.oldest,
                 awaits: reply.awaits,
                 report: request.report,

@@ -16,6 +16,12 @@ use crate::volume::{forks, sync_parent, write_atomically};
 /// The first line of a stub. PostgreSQL skips comments in history files.
 const STUB: &str = "# No such timeline: its number was reserved and not used, or its history is not known here.\n";
 
+/// Whether this is no history but a stub. A standby gets its primary's like any history, and PostgreSQL hands it to the archive, where
+/// it would take the name of a history that a member may bring yet (protocol.md rule 14).
+pub fn is_stub(content: &[u8]) -> bool {
+    content.starts_with(STUB.as_bytes())
+}
+
 /// The timelines that have a history file in this `pg_wal`.
 #[derive(Debug, Default)]
 struct Histories {
@@ -153,7 +159,7 @@ fn list(wal: &Path) -> io::Result<Histories> {
         let Some(timeline) = u32::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 8) else {
             continue;
         };
-        let stub = fs::read(entry.path())?.starts_with(STUB.as_bytes());
+        let stub = is_stub(&fs::read(entry.path())?);
         if stub { &mut found.stubs } else { &mut found.real }.push(timeline);
     }
     Ok(found)

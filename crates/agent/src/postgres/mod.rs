@@ -5,7 +5,7 @@ mod clone;
 mod config;
 mod conninfo;
 mod hba;
-mod history;
+pub(crate) mod history;
 mod initdb;
 mod members;
 mod private;

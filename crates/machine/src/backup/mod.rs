@@ -7,6 +7,7 @@ use api::backup::{
 };
 use api::operation::OperationPhase;
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use crate::cluster::Known;
 use crate::operation::{Action, Candidate, Decision, WAIT_LIMIT, decision, described, due, first};
@@ -17,7 +18,7 @@ use crate::units::Bytes;
 pub type Wanted<'a> = crate::operation::Wanted<'a, DatabaseBackupSpec>;
 
 /// What is observed around it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// The cluster, if there is one.
     pub cluster: Known<Option<Cluster>>,
@@ -26,12 +27,12 @@ pub struct Observed {
 }
 
 /// A ClusteredDatabase, as far as its backups read it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     /// It is being deleted, and this is not its last backup.
     pub deleting: bool,
     /// Why it takes no backup now, if that is the user's doing.
-    pub idle: Option<&'static str>,
+    pub idle: Option<String>,
     /// `spec.backup` is there.
     pub has_store: bool,
     /// The backup that is taken, or was taken last.
@@ -183,7 +184,7 @@ fn run(facts: &Facts<'_>) -> Option<Action> {
     let (name, running) = (facts.cluster_name(), facts.phase() == Some(OperationPhase::Running));
     let Some(task) = facts.task() else {
         let cluster = facts.observed.cluster.get().and_then(Option::as_ref);
-        let idle = cluster.and_then(|cluster| cluster.idle);
+        let idle = cluster.and_then(|cluster| cluster.idle.as_ref());
         let idle = idle.map_or(String::new(), |why| format!(": {why}"));
         return Some(wait(format!("the primary of {name} to begin{idle}")));
     };

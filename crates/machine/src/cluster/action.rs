@@ -113,7 +113,7 @@ pub enum Action {
 impl Apply {
     /// Instances go by it. Like a delete, it is done only if resource and Lease, read once more, are what it was decided by: not to
     /// the one that has become primary meanwhile.
-    pub fn takes_pods(&self, observed: &Observed) -> bool {
+    pub fn takes_pods_away(&self, observed: &Observed) -> bool {
         let now = observed.stateful_set.as_ref().map(|set| set.replicas);
         self.replicas.zip(now).is_some_and(|(wanted, now)| wanted < now)
     }
@@ -385,7 +385,7 @@ mod tests {
                 replicas,
                 wal: None,
             };
-            apply.takes_pods(&observed)
+            apply.takes_pods_away(&observed)
         };
         assert_eq!([None, Some(2), Some(3)].map(takes), [false, true, false]);
     }

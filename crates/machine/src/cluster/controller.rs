@@ -54,7 +54,7 @@ impl Controller for Cluster {
             | Action::DeleteClaim(_)
             | Action::ChangeLease(..)
             | Action::RecreateLease { .. } => true,
-            Action::Apply(apply) => apply.takes_pods(observed),
+            Action::Apply(apply) => apply.takes_pods_away(observed),
             Action::Wait(_)
             | Action::AddFinalizer(_)
             | Action::RemoveFinalizer(_)

@@ -58,9 +58,9 @@ rule!(
 rule!(FINISH, "finish", finish, "The finalizer is removed.");
 
 /// A clean stop of a busy server takes a checkpoint: longer than the kubelet's 30 s, and bounded.
-pub(super) const STOP_PATIENCE: TimeDelta = TimeDelta::minutes(1);
+pub(super) const STOP_LIMIT: TimeDelta = TimeDelta::minutes(1);
 /// A pod on a node that is gone never stops; its claims are held by the kubelet's finalizer anyway.
-const PODS_PATIENCE: TimeDelta = TimeDelta::minutes(5);
+const PODS_LIMIT: TimeDelta = TimeDelta::minutes(5);
 
 /// Waits until PostgreSQL has stopped in all instances.
 pub(super) fn wait_for_clean_stop(facts: &Facts<'_>) -> Option<Proposal> {
@@ -157,7 +157,7 @@ fn stop(facts: &Facts<'_>) -> Option<Proposal> {
     if has_stopped(facts) {
         return record(DeletionStep::Stopped, "PostgreSQL has stopped everywhere");
     }
-    let deadline = facts.phase_since() + STOP_PATIENCE;
+    let deadline = facts.phase_since() + STOP_LIMIT;
     if facts.now >= deadline {
         return record(DeletionStep::Stopped, "the time for a clean stop has passed");
     }
@@ -197,7 +197,7 @@ fn remove_pods(facts: &Facts<'_>) -> Option<Proposal> {
             None
         };
     }
-    let deadline = facts.phase_since() + PODS_PATIENCE;
+    let deadline = facts.phase_since() + PODS_LIMIT;
     if facts.now >= deadline {
         return record(DeletionStep::PodsGone, "the time for pods to go has passed");
     }

@@ -209,11 +209,11 @@ impl<'a> Facts<'a> {
                 })
     }
 
-    /// The pod's node takes new pods, as far as that is known.
-    pub fn takes_pods(&self, pod: &Pod) -> bool {
-        let unschedulable = self.observed.unschedulable_nodes.get();
+    /// Somebody empties the pod's node on purpose, as far as that is known.
+    pub fn is_cordoned(&self, pod: &Pod) -> bool {
+        let cordoned = self.observed.unschedulable_nodes.get();
         let node = pod.node.as_ref();
-        !unschedulable.is_some_and(|nodes| node.is_some_and(|node| nodes.contains(node)))
+        cordoned.is_some_and(|nodes| node.is_some_and(|node| nodes.contains(node)))
     }
 
     /// This pod has a WAL volume if the spec asks for one, and it is its own.

@@ -26,7 +26,7 @@ pub const INVALID_SPEC: Rule = Rule {
 };
 
 /// An image may be pushed, or a registry come back, this long after the first failed pull.
-pub const IMAGE_PATIENCE: TimeDelta = TimeDelta::minutes(2);
+pub const IMAGE_LIMIT: TimeDelta = TimeDelta::minutes(2);
 
 fn invalid_spec(facts: &Facts<'_>) -> Option<Proposal> {
     let why = facts.wanted.invalid?;
@@ -201,7 +201,7 @@ pub(super) fn is_over(facts: &Facts<'_>, target: &Target) -> bool {
     }
 }
 
-/// A pod of the wanted template whose image has not run for [`IMAGE_PATIENCE`]. One of an older template is not waited
+/// A pod of the wanted template whose image has not run for [`IMAGE_LIMIT`]. One of an older template is not waited
 /// for: it is replaced.
 fn image(facts: &Facts<'_>) -> Option<Failure> {
     let hopeless = |pod: &&Pod| image_deadline(facts, pod).is_some_and(|deadline| facts.now >= deadline);
@@ -220,7 +220,7 @@ pub(super) fn image_deadline(facts: &Facts<'_>, pod: &Pod) -> Option<DateTime<Ut
         .image_error
         .as_ref()
         .filter(|_| facts.current_revision(pod) && !pod.terminating)?;
-    Some(error.since + IMAGE_PATIENCE)
+    Some(error.since + IMAGE_LIMIT)
 }
 
 /// When a fault that is not one yet becomes one by the passing of time alone.

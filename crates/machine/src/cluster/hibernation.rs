@@ -97,7 +97,7 @@ fn stop(facts: &Facts<'_>) -> Option<Proposal> {
     if deletion::has_stopped(facts) {
         return None;
     }
-    let deadline = facts.waiting_since(&WaitReason::CleanStop.into()) + deletion::STOP_PATIENCE;
+    let deadline = facts.waiting_since(&WaitReason::CleanStop.into()) + deletion::STOP_LIMIT;
     let wait = deletion::wait_for_clean_stop(facts)?;
     if facts.now < deadline {
         return Some(wait.until(deadline));

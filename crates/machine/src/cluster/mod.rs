@@ -79,7 +79,7 @@ pub use consent::password_refusal;
 pub use controller::{Basis, Cluster};
 pub use decision::{Because, Decision, Failure, Step};
 pub use facts::Facts;
-pub use failure::IMAGE_PATIENCE;
+pub use failure::IMAGE_LIMIT;
 pub use fenced::fence_of;
 pub use image::image_in_use;
 pub use internal::{InternalErrors, with_internal_error};

@@ -61,7 +61,8 @@ pub struct Observed {
     /// The same of other sets of volumes, before or after a recovery in place; none while `claims` are unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub other_claims: Vec<Claim>,
-    /// Names of the nodes that have pods of this database and take no new ones: cordoned, or about to be removed.
+    /// Names of the nodes that have pods of this database and are cordoned, or about to be removed. One under pressure takes no
+    /// new pods either, and is not among them.
     pub unschedulable_nodes: Known<BTreeSet<String>>,
     /// The Lease's content; `None` if there is no Lease. `Unknown` if it does not parse.
     pub lease: Known<Option<LeaseRecord>>,

@@ -4,7 +4,7 @@ use api::status::{RestartPermit, WaitReason};
 
 use super::action::{Action, StatusChange};
 use super::decision::Step;
-use super::facts::restarts::{RESTART_PATIENCE, in_use, refusal, restart_deadline, restart_of, restarting};
+use super::facts::restarts::{RESTART_LIMIT, in_use, refusal, restart_deadline, restart_of, restarting};
 use super::facts::rollout::{next, supervised};
 use super::facts::{Facts, fenced, list, resize, wal};
 use super::observed::Pod;
@@ -61,7 +61,7 @@ fn restart(facts: &Facts<'_>) -> Option<Proposal> {
     }
     let permit = permit?;
     let because = if in_use(facts, permit) {
-        let minutes = RESTART_PATIENCE.num_minutes();
+        let minutes = RESTART_LIMIT.num_minutes();
         format!(
             "{} does not serve {minutes} min after it was let restart: the others go on",
             permit.pod

@@ -66,7 +66,7 @@ pub(super) fn replace(facts: &Facts<'_>, pod: &Pod, because: String) -> Option<P
 
 /// Readiness flaps for seconds, and taking the holder down means a failover; one that is not back after this long may
 /// need what the new template brings (more memory, a working image).
-pub(super) const HOLDER_PATIENCE: TimeDelta = TimeDelta::minutes(1);
+pub(super) const HOLDER_LIMIT: TimeDelta = TimeDelta::minutes(1);
 
 /// So many starts of its container come to nothing in half a minute (the kubelet waits 10 s, then 20 s).
 const MANY: u32 = 3;
@@ -134,7 +134,7 @@ fn replace_idle(facts: &Facts<'_>) -> Option<Proposal> {
             None
         };
         if let Some((key, what)) = waits_for {
-            let deadline = facts.waiting_since(&key) + HOLDER_PATIENCE;
+            let deadline = facts.waiting_since(&key) + HOLDER_LIMIT;
             if facts.now < deadline {
                 return Some(Proposal::wait(facts, Step::Rollout, key, what, "the agents")?.until(deadline));
             }

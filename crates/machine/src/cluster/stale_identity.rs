@@ -9,7 +9,7 @@ use super::facts::Facts;
 use super::facts::late::unmade;
 use super::facts::rollout::outdated;
 use super::observed::Pod;
-use super::rollout::{HOLDER_PATIENCE, replace};
+use super::rollout::{HOLDER_LIMIT, replace};
 use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
 use super::wait::WaitKey;
 
@@ -83,7 +83,7 @@ fn replace_void(facts: &Facts<'_>) -> Option<Proposal> {
     if !(0..facts.expected()).all(there) {
         let what = format!("the others to be ready, to replace {name}, whose agent's token is void");
         let key = WaitKey::pod(WaitReason::OthersReadiness, name);
-        let deadline = facts.waiting_since(&key) + HOLDER_PATIENCE;
+        let deadline = facts.waiting_since(&key) + HOLDER_LIMIT;
         if facts.now < deadline {
             return Some(Proposal::wait(facts, Step::Rollout, key, what, "their agents")?.until(deadline));
         }

@@ -116,7 +116,7 @@ fn reasons<'a>(facts: &Facts<'a>, primary: &'a Pod) -> impl Iterator<Item = Reas
 /// The node of this primary, if it takes no pods any more while an instance that is to stay has one that does. If all
 /// nodes are cordoned, nothing is gained by moving.
 fn drained<'a>(facts: &Facts<'_>, primary: &'a Pod) -> Option<&'a str> {
-    let node = primary.node.as_deref().filter(|_| !facts.takes_pods(primary));
+    let node = primary.node.as_deref().filter(|_| facts.is_cordoned(primary));
     let refuge = |pod: &Pod| pod.uid != primary.uid && no_refuge(facts, pod).is_none();
     node.filter(|_| facts.pods().iter().any(refuge))
 }
@@ -131,7 +131,7 @@ fn no_refuge(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
         Some(format!("{name} is going away"))
     } else if fenced::is_fenced(facts, name) {
         Some(format!("spec.fenced names {name}"))
-    } else if !facts.takes_pods(pod) {
+    } else if facts.is_cordoned(pod) {
         Some(format!("{name} is on {node}, which takes none either"))
     } else {
         None
@@ -140,7 +140,7 @@ fn no_refuge(facts: &Facts<'_>, pod: &Pod) -> Option<String> {
 
 fn await_refuge(facts: &Facts<'_>) -> Option<Proposal> {
     let primary = facts.primary()?;
-    let node = primary.node.as_deref().filter(|_| !facts.takes_pods(primary))?;
+    let node = primary.node.as_deref().filter(|_| facts.is_cordoned(primary))?;
     let name = &primary.name;
     let others: Vec<String> = facts
         .pods()
@@ -170,7 +170,7 @@ fn await_refuge(facts: &Facts<'_>) -> Option<Proposal> {
 /// move away again.
 fn preferred_instead<'a>(facts: &Facts<'a>, primary: &Pod) -> Option<&'a str> {
     let prefer = facts.wanted.spec.primary.prefer.as_deref()?;
-    let drained = |pod: &Pod| pod.name == prefer && !facts.takes_pods(pod);
+    let drained = |pod: &Pod| pod.name == prefer && facts.is_cordoned(pod);
     (prefer != primary.name && !facts.pods().iter().any(drained)).then_some(prefer)
 }
 
@@ -201,9 +201,9 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
     let fit = |pod: &&Pod| {
         let asked = match reason {
             Reason::Scale(_) => true,
-            Reason::Drained(_) => facts.takes_pods(pod),
+            Reason::Drained(_) => !facts.is_cordoned(pod),
             Reason::Requested(name) => pod.name == name && unfit(facts, primary, name).is_none(),
-            Reason::Template => may_follow(pod) && (facts.takes_pods(pod) || !facts.takes_pods(primary)),
+            Reason::Template => may_follow(pod) && (!facts.is_cordoned(pod) || facts.is_cordoned(primary)),
             Reason::Preferred(name) => pod.name == name,
         };
         pod.uid != primary.uid && pod.ordinal < facts.wanted.replicas() && streams(facts, pod) && asked
@@ -213,7 +213,7 @@ fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&
     let position = |pod: &Pod| facts.lease.and_then(|lease| lease.positions.get(&pod.name).copied());
     let rank = |pod: &Pod| {
         (
-            facts.takes_pods(pod),
+            !facts.is_cordoned(pod),
             request::open(facts) == Some(pod.name.as_str()),
             facts.current_revision(pod),
             facts.wanted.spec.primary.prefer.as_deref() == Some(pod.name.as_str()),

@@ -36,7 +36,7 @@ fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     context.held()?;
     let record = context.last_record()?;
     let confirmed = context.observed.lease.confirmed.as_ref()?;
-    if !context.writable() || draft.memo.gives_way.is_some() {
+    if !context.writable() || draft.memo.steps_down.is_some() {
         return None;
     }
     let task = &context.tasks().failsafe;

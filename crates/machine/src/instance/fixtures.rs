@@ -359,7 +359,7 @@ fn answered(mut observed: Observed) -> Observed {
     observed.reply = Some(Reply {
         epoch: Epoch(1),
         admitted: true,
-        gives_way: false,
+        steps_down: false,
         oldest: None,
         awaits: false,
         report,

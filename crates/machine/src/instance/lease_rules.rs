@@ -113,7 +113,7 @@ fn renew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Tenure::Lapsed => false,
         Tenure::OwnBefore(_) | Tenure::Other(_) | Tenure::Vacant | Tenure::Unknown => return None,
     };
-    if may_release(context, draft) || draft.memo.gives_way.is_some() {
+    if may_release(context, draft) || draft.memo.steps_down.is_some() {
         return None;
     }
     let timing = context.timing();

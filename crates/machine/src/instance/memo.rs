@@ -44,9 +44,9 @@ pub struct Memo {
     /// was acknowledged.
     pub inherited: Option<Position>,
     /// The epoch in which this holder steps down.
-    pub gives_way: Option<Epoch>,
+    pub steps_down: Option<Epoch>,
     /// When it last stepped down.
-    pub gave_way: Option<BootTime>,
+    pub stepped_down: Option<BootTime>,
     /// Set if the previous holder could not write: when that was seen last, or when this holder's own writes were last
     /// late.
     pub relieves: Option<BootTime>,

@@ -19,7 +19,6 @@ mod facts;
 pub mod failsafe;
 pub mod fence;
 mod fenced;
-mod give_way;
 mod handover;
 pub mod heard;
 mod identity;
@@ -47,6 +46,7 @@ mod shutdown;
 mod stale;
 mod stalled;
 mod standby;
+mod step_down;
 pub mod steps;
 mod stopping;
 mod successors;
@@ -101,7 +101,7 @@ pub const RULES: &[Rule] = &[
     fence::FENCE,
     fence::STOP_PROMOTED,
     crash::KILL_STRAYS,
-    give_way::GIVE_WAY,
+    step_down::STEP_DOWN,
     lease_rules::RENEW,
     restore::RESTORE_LEASE,
     failsafe::ASK_FAILSAFE,
@@ -194,7 +194,7 @@ fn remember(context: &Context, memo: Memo) -> Memo {
     }
     election::remember(context, &mut memo);
     loss::remember(context, &mut memo);
-    give_way::remember(context, &mut memo);
+    step_down::remember(context, &mut memo);
     handover::remember(context, &mut memo);
     rejoin::remember(context, &mut memo);
     copying::remember(context, &mut memo);

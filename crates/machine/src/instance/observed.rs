@@ -676,8 +676,8 @@ pub struct Reply {
     pub epoch: Epoch,
     /// True if this member's replication role and slot exist there.
     pub admitted: bool,
-    /// True if it cannot serve and steps down ([`crate::protocol::ReportReply::gives_way`]).
-    pub gives_way: bool,
+    /// True if it cannot serve and steps down ([`crate::protocol::ReportReply::steps_down`]).
+    pub steps_down: bool,
     /// Where its oldest WAL begins ([`crate::protocol::ReportReply::oldest`]).
     pub oldest: Option<Lsn>,
     /// True if it waits for this member ([`crate::protocol::ReportReply::awaits`]).

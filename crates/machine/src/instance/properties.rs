@@ -703,15 +703,15 @@ proptest! {
     #[test]
     fn nobody_gives_way_to_nobody_or_twice(observed in crashed(), memo in memos(), now in times()) {
         let decision = decide(&observed, &memo, now);
-        if decision.memo.gives_way.is_some() {
+        if decision.memo.steps_down.is_some() {
             prop_assert!(holds(&observed, now) && others_are_there(&observed, now), "{:?}", decision);
-            prop_assert_eq!((decision.memo.gave_way, observed.tasks.lease.failures), (Some(now), 0));
-            let again = Memo { gives_way: None, ..decision.memo };
+            prop_assert_eq!((decision.memo.stepped_down, observed.tasks.lease.failures), (Some(now), 0));
+            let again = Memo { steps_down: None, ..decision.memo };
             for later in [now, now.plus(Millis(119_999))] {
                 let mut observed = observed.clone();
                 observed.lease.confirmed.as_mut().expect("held").sent = later;
                 observed.peers.values_mut().for_each(|peer| peer.heard = later);
-                prop_assert_eq!(decide(&observed, &again, later).memo.gives_way, None);
+                prop_assert_eq!(decide(&observed, &again, later).memo.steps_down, None);
             }
         }
     }

@@ -10,7 +10,7 @@ use super::{Memo, failsafe, successors};
 use crate::units::{Bytes, Millis};
 
 /// How much WAL a recovery replays in a millisecond, in bytes: a fast disk and a warm cache reach 100 MB/s. If this is
-/// too high, the wait still ends after ten seconds ([`super::give_way`]). If it is too low, the cluster loses
+/// too high, the wait still ends after ten seconds ([`super::step_down`]). If it is too low, the cluster loses
 /// redundancy for nothing.
 const REPLAYED: u64 = 100_000;
 /// Time for an election, a promotion and the move of `-rw`, with a margin: they take a second if nothing is slow. A
@@ -28,7 +28,7 @@ pub(super) struct Crashed {
     /// rule in the Lease and what is heard of its names.
     pub candidates: Option<Bytes>,
     /// True if it stepped down not long ago, and no other member has served since.
-    pub gave_way: bool,
+    pub stepped_down: bool,
     /// True if the Lease can be written, as far as is known. Otherwise stepping down would not help, because no member
     /// could take it.
     pub writable: bool,
@@ -58,7 +58,7 @@ pub(super) fn way(crashed: &Crashed) -> Way {
     if recovery <= election {
         return Way::InPlace(format!("{replays}; an election may take {}", seconds(election)));
     }
-    if crashed.gave_way {
+    if crashed.stepped_down {
         return Way::InPlace(format!("{replays}; it stepped down before, and no member took over"));
     }
     if !crashed.writable {
@@ -99,7 +99,7 @@ pub(super) fn of(context: &Context, memo: &Memo) -> Option<Way> {
         redo: database.written.since(database.redo),
         elapsed: context.now.since(since),
         candidates: successors::slowest_candidate(context),
-        gave_way: !successors::is_rested(context, memo),
+        stepped_down: !successors::is_rested(context, memo),
         writable: failsafe::is_lease_writable(context),
     }))
 }

@@ -6,7 +6,7 @@ use super::facts::Context;
 use super::facts::following::upstream;
 use super::facts::lineage::{Lineage, lineage};
 use super::own::{own_with, refusal};
-use super::{Action, Draft, Memo, Mode, Observed, OnBackoff, Rule, RuleKind, Verdict, durability, give_way};
+use super::{Action, Draft, Memo, Mode, Observed, OnBackoff, Rule, RuleKind, Verdict, durability, step_down};
 use crate::protocol::{Epoch, ReportReply, ReportRequest};
 use crate::timing::BootTime;
 use crate::units::Millis;
@@ -95,7 +95,7 @@ pub(super) fn answer(
     Ok(ReportReply {
         epoch,
         admitted: context.accepting() && observed.admitted.contains(member),
-        gives_way: give_way::is_said(memo, epoch),
+        steps_down: step_down::is_said(memo, epoch),
         oldest: observed.postgres.oldest.filter(|_| !receives),
         awaits: durability::awaits(&context, member),
     })
@@ -151,7 +151,7 @@ pub fn readiness(observed: &Observed, now: BootTime) -> Result<(), String> {
         (Some(Mode::Standby), Some(_)) if matches!(lineage(&context), Lineage::Diverged { .. }) => {
             Err("the standby's data has diverged from the primary's".to_owned())
         }
-        (Some(Mode::Primary | Mode::Standby), Some(_)) if give_way::is_mute(&context) => {
+        (Some(Mode::Primary | Mode::Standby), Some(_)) if step_down::is_mute(&context) => {
             Err("PostgreSQL accepts no new sessions".to_owned())
         }
         (Some(Mode::Primary | Mode::Standby), Some(_)) => Ok(()),

@@ -24,7 +24,7 @@ fn restore(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !owned || !is_proven(context, lost) || overtaken(context, &lost.before) {
         return None;
     }
-    if draft.memo.gives_way.is_some() || !lease_rules::is_free(context, draft) {
+    if draft.memo.steps_down.is_some() || !lease_rules::is_free(context, draft) {
         return None;
     }
     // The same as a renewal of that content, but in another object.

@@ -9,7 +9,7 @@ use super::{Action, Draft, Mode, OnBackoff, Rule, RuleKind, Verdict, checkpoint,
 use crate::units::Millis;
 
 /// How long the agent tries to release its lease before it ends without that.
-const RELEASE_PATIENCE: Millis = Millis::seconds(3);
+const RELEASE_LIMIT: Millis = Millis::seconds(3);
 /// How long an agent that has released its lease waits for a successor to take it. That is as long as the others leave
 /// it to the chosen successor.
 const SUCCESSION: Millis = Millis::seconds(2);
@@ -111,7 +111,7 @@ fn shut_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
             .terminating_since
             .unwrap_or(context.now)
             .max(draft.memo.last_exit.unwrap_or_default());
-        let limit = since.plus(RELEASE_PATIENCE);
+        let limit = since.plus(RELEASE_LIMIT);
         if !terminating || context.now < limit {
             draft.wake(limit);
             return Verdict::wait("the lease is being released");

@@ -14,7 +14,7 @@ use crate::units::Millis;
 /// connection after 10 s (`tcp_user_timeout`: a WAL receiver ignores `connect_timeout`), and a silent one after the
 /// time of suspicion. The old WAL sender keeps its slot for 5 s, or for 10 s if its connection accepts nothing. WAL
 /// that the primary has removed is known after 10 s ([`super::rejoin`]).
-const PATIENCE: Millis = Millis::seconds(20);
+const LIMIT: Millis = Millis::seconds(20);
 /// Each unsuccessful try doubles that time, up to this.
 const LONGEST: Millis = Millis::minutes(5);
 /// How often it is configured again before it is restarted, because a restart disconnects its readers.
@@ -59,7 +59,7 @@ fn pause(context: &Context, memo: &mut Memo) {
 /// True if it streams and hears the primary. A hung WAL receiver reports `streaming` for ever.
 fn streams(context: &Context) -> bool {
     context.observed.postgres.answer.is_some_and(|answer| {
-        let hears = |heard: BootTime| context.now < heard.plus(PATIENCE);
+        let hears = |heard: BootTime| context.now < heard.plus(LIMIT);
         answer.streaming && answer.heard.is_none_or(hears)
     })
 }
@@ -73,7 +73,7 @@ fn is_to_stream(context: &Context, memo: &Memo) -> bool {
         .postgres
         .answer
         .is_some_and(|answer| answer.in_recovery);
-    let gives_way = context.observed.reply.as_ref().is_some_and(|reply| reply.gives_way);
+    let steps_down = context.observed.reply.as_ref().is_some_and(|reply| reply.steps_down);
     let tasks = context.tasks();
     let idle = context.starting().is_none() && tasks.configure.running.is_none() && tasks.promise.running.is_none();
     let stops = context.stop_intended() || context.fenced() || context.observed.terminating || memo.stopping.is_some();
@@ -84,7 +84,7 @@ fn is_to_stream(context: &Context, memo: &Memo) -> bool {
         && idle
         && is_admitted(context)
         && is_heard(context)
-        && !(gives_way || stops)
+        && !(steps_down || stops)
         && memo.misses_wal.is_none()
         && memo.suspected.is_none()
 }
@@ -107,7 +107,7 @@ fn follow_again(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         // The stop is under way: it is escalated if it takes too long.
         return stopping::stop(context, draft, BECAUSE);
     }
-    let wait = PATIENCE.doubled(stalled.tries, LONGEST);
+    let wait = LIMIT.doubled(stalled.tries, LONGEST);
     let waits = context
         .observed
         .postgres

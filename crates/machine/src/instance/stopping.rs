@@ -11,11 +11,11 @@ use crate::units::Millis;
 
 /// How long a fast stop may take before SIGQUIT. It waits for the shutdown checkpoint, and for standbys to receive it;
 /// 20 s of the container's grace are more than either needs, and leave time for the rest.
-pub(super) const PATIENCE: Millis = Millis::seconds(20);
+pub(super) const LIMIT: Millis = Millis::seconds(20);
 /// How much of that time may be spent on waiting for standbys. A stop is clean even if no standby has the last record.
 pub(super) const LAST: Millis = Millis::seconds(15);
 /// How long SIGQUIT may take before SIGKILL: the postmaster itself sends SIGKILL after 5 s.
-const QUIT_PATIENCE: Millis = Millis::seconds(6);
+const QUIT_LIMIT: Millis = Millis::seconds(6);
 
 /// Why this instance must stop, if it must.
 pub(super) fn why(context: &Context) -> Option<&'static str> {
@@ -41,24 +41,24 @@ pub(super) fn may_release(context: &Context, draft: &Draft) -> bool {
 /// True if PostgreSQL is stopping as planned, within its time for that.
 pub(super) fn is_stopping_fast(context: &Context, memo: &Memo) -> bool {
     let fast = memo.stopping.filter(|stopping| stopping.stop == Stop::Fast);
-    fast.is_some_and(|stopping| context.now < stopping.since.plus(PATIENCE))
+    fast.is_some_and(|stopping| context.now < stopping.since.plus(LIMIT))
 }
 
 /// Asks PostgreSQL to stop, and escalates if that takes too long. `None` while there is only waiting to do.
 pub(super) fn stop(context: &Context, draft: &mut Draft, because: impl Into<Cow<'static, str>>) -> Option<Verdict> {
     let now = context.now;
     let (stop, limit) = match draft.memo.stopping {
-        None => (Stop::Fast, PATIENCE),
+        None => (Stop::Fast, LIMIT),
         Some(Stopping { stop, since }) => {
             let (next, limit) = match stop {
-                Stop::Fast => (Stop::Immediate, PATIENCE),
-                Stop::Immediate | Stop::Kill => (Stop::Kill, QUIT_PATIENCE),
+                Stop::Fast => (Stop::Immediate, LIMIT),
+                Stop::Immediate | Stop::Kill => (Stop::Kill, QUIT_LIMIT),
             };
             if now < since.plus(limit) {
                 draft.wake(since.plus(limit));
                 return None;
             }
-            (next, QUIT_PATIENCE)
+            (next, QUIT_LIMIT)
         }
     };
     draft.wake(now.plus(limit));

@@ -11,7 +11,7 @@ pub(super) const AGAIN: Millis = Millis::minutes(2);
 
 /// True if it did not step down recently, or another member has served since.
 pub(super) fn is_rested(context: &Context, memo: &Memo) -> bool {
-    memo.gave_way.is_none_or(|at| context.now >= at.plus(AGAIN))
+    memo.stepped_down.is_none_or(|at| context.now >= at.plus(AGAIN))
 }
 
 /// Members that streamed until recently, and report.

@@ -1,11 +1,13 @@
 //! The operation machine, run by the operator: how far one `ClusteredDatabaseOperation` is. It does nothing to the cluster. The
 //! cluster machine reads what is asked for ([`Request`]), and notes in its own status what came of it; this machine reads that note.
 
+use api::ClusteredDatabaseSpec;
 use api::operation::{
     Action as Asked, ClusteredDatabaseOperationSpec, OperationPhase, OperationStatus, Request, refusal,
 };
 use api::status::{NotedRequest, RequestOutcome};
 use chrono::{DateTime, TimeDelta, Utc};
+use serde::{Deserialize, Serialize};
 
 use crate::cluster::Known;
 use crate::reconcile::{Controller, Decided, Effect, OnBackoff, RuleKind, STATUS_SETTLES, StatusWrite};
@@ -24,7 +26,7 @@ pub struct Wanted<'a, S = ClusteredDatabaseOperationSpec> {
 }
 
 /// What is observed around it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// The cluster, if there is one.
     pub cluster: Known<Option<Cluster>>,
@@ -33,14 +35,26 @@ pub struct Observed {
 }
 
 /// A ClusteredDatabase, as far as its operations read it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cluster {
     /// It is being deleted.
     pub deleting: bool,
     /// Why it takes up nothing now, if that is the user's doing.
-    pub idle: Option<&'static str>,
+    pub idle: Option<String>,
     /// The request that it has noted last, and what came of it.
     pub request: Option<NotedRequest>,
+}
+
+/// Why a cluster with this spec takes up nothing: the user's doing.
+pub fn idle(spec: &ClusteredDatabaseSpec) -> Option<String> {
+    let why = if spec.paused {
+        "it is paused (spec.paused)"
+    } else if spec.hibernated {
+        "it is hibernated (spec.hibernated)"
+    } else {
+        return None;
+    };
+    Some(why.to_owned())
 }
 
 /// What a write is done to.
@@ -51,7 +65,7 @@ pub enum Target {
 }
 
 /// What can be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Action {
     /// Nothing now; this is waited for, or nothing at all.
     Wait(Option<String>),
@@ -60,7 +74,7 @@ pub enum Action {
 }
 
 /// What to do now, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Decision {
     /// The one effect.
     pub action: Action,
@@ -311,7 +325,7 @@ fn run(facts: &Facts<'_>) -> Option<Action> {
         Some(_) => facts.wait(ending(facts)),
         None => {
             let cluster = facts.observed.cluster.get().and_then(Option::as_ref);
-            let idle = cluster.and_then(|cluster| cluster.idle);
+            let idle = cluster.and_then(|cluster| cluster.idle.as_ref());
             facts.wait(format!(
                 "{name} to begin{}",
                 idle.map_or(String::new(), |why| format!(": {why}"))

@@ -120,7 +120,7 @@ fn an_operation_is_pending_then_runs_and_ends_as_the_cluster_notes() {
         }
     }
     let idle = Case::new(Some(Pending)).cluster(Some(Cluster {
-        idle: Some("it is paused"),
+        idle: Some("it is paused".to_owned()),
         ..Cluster::default()
     }));
     assert!(idle.found().2.ends_with("demo to begin: it is paused"));

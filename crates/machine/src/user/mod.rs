@@ -59,7 +59,7 @@ pub struct Cluster {
     /// It is being deleted.
     pub deleting: bool,
     /// Why it takes up nothing now, if that is the user's doing.
-    pub idle: Option<&'static str>,
+    pub idle: Option<String>,
     /// The role that owns its first database. The agents give it the password of another Secret.
     pub owner: String,
 }
@@ -346,7 +346,7 @@ impl Facts<'_> {
     /// The primary is waited for, and why it may take long.
     fn primary(&self) -> String {
         let cluster = self.observed.cluster.get().and_then(Option::as_ref);
-        let idle = cluster.and_then(|cluster| cluster.idle);
+        let idle = cluster.and_then(|cluster| cluster.idle.as_ref());
         let idle = idle.map_or(String::new(), |why| format!(": {why}"));
         format!("waiting for the primary of {}{idle}", self.cluster_name())
     }

@@ -330,7 +330,7 @@ fn each_reason_to_wait_or_to_fail_is_told() {
             "16 KiB at most are possible",
         ),
         (
-            |world| world.cluster.as_mut().unwrap().idle = Some("it is hibernated"),
+            |world| world.cluster.as_mut().unwrap().idle = Some("it is hibernated".to_owned()),
             UserPhase::Pending,
             "waiting for the primary of shop: it is hibernated",
         ),
@@ -547,7 +547,7 @@ proptest! {
                     world.deleting = true;
                     world.is_gone = !world.finalizer;
                 }
-                Event::ClusterAway => world.cluster.iter_mut().for_each(|cluster| cluster.idle = Some("it is paused")),
+                Event::ClusterAway => world.cluster.iter_mut().for_each(|cluster| cluster.idle = Some("it is paused".to_owned())),
                 Event::ClusterBack => world.cluster = Some(cluster()),
                 Event::ClusterGone => {
                     // Its objects go with it, and its data.

@@ -26,7 +26,7 @@ pub fn assert_handover(scene: &Scene, facts: &Facts<'_>, memo: &SwitchoverMemo) 
     assert_eq!(facts.report(pod).unwrap().state, MemberState::Streaming);
     assert!(!scene.spec.fenced.contains(&memo.target) && !scene.spec.hibernated);
     let leaves = primary.ordinal >= facts.wanted.replicas();
-    let (sheltered, target) = (facts.takes_pods(primary), facts.takes_pods(pod));
+    let (sheltered, target) = (!facts.is_cordoned(primary), !facts.is_cordoned(pod));
     assert!(
         leaves || target || !sheltered,
         "no primary moves to a node that is drained"

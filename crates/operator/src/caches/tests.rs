@@ -278,16 +278,16 @@ fn node(version: &str, more: serde_json::Value) -> Node {
 
 #[test]
 fn a_node_that_is_emptied_is_known_by_its_mark_or_its_taints() {
-    let takes = |spec: serde_json::Value| takes_pods(&node("1", json!({"spec": spec})));
-    let tainted = |key: &str, effect: &str| takes(json!({"taints": [{"key": key, "effect": effect}]}));
-    assert!(takes(json!({})) && takes(json!({"unschedulable": false})) && takes_pods(&node("1", json!({}))));
-    assert!(!takes(json!({"unschedulable": true})));
+    let cordoned = |spec: serde_json::Value| is_cordoned(&node("1", json!({"spec": spec})));
+    let tainted = |key: &str, effect: &str| cordoned(json!({"taints": [{"key": key, "effect": effect}]}));
+    assert!(!cordoned(json!({})) && !cordoned(json!({"unschedulable": false})) && !is_cordoned(&node("1", json!({}))));
+    assert!(cordoned(json!({"unschedulable": true})));
     for key in DRAIN_TAINTS {
-        assert!(!tainted(key, "NoSchedule") && !tainted(key, "NoExecute"), "{key}");
-        assert!(tainted(key, "PreferNoSchedule"), "{key}");
+        assert!(tainted(key, "NoSchedule") && tainted(key, "NoExecute"), "{key}");
+        assert!(!tainted(key, "PreferNoSchedule"), "{key}");
     }
     assert!(
-        tainted("node.kubernetes.io/unreachable", "NoExecute"),
+        !tainted("node.kubernetes.io/unreachable", "NoExecute"),
         "that is a fault, and nobody's plan"
     );
 }

@@ -6,30 +6,32 @@ use std::sync::Arc;
 
 use api::backup::{DatabaseBackupSpec, DatabaseBackupStatus};
 use api::operation::{ClusteredDatabaseOperationSpec, OperationStatus};
-use api::{ClusteredDatabase, ClusteredDatabaseOperation, ClusteredDatabaseSpec, DatabaseBackup};
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup};
 use chrono::{DateTime, Utc};
 use kube::core::object::{HasSpec, HasStatus};
 use kube::{Resource, ResourceExt};
 use machine::cluster::Known;
-use machine::operation::{Action, Decision, Target, Wanted};
+use machine::operation::{Action, Decision, Target, Wanted, idle};
 use machine::reconcile::{Controller, Next, Pass};
 
 use super::Clock;
 use crate::cache::{Cache, Key};
 use crate::caches::Caches;
+use crate::decisions::Decisions;
 use crate::metrics::Metrics;
 use crate::observe;
 use crate::reconcile::{Failure, Host, Looks, Outcome, Prepared, Sight};
+use crate::recording::{AskedEntry, BackupEntry, Line, OperationEntry};
 use crate::requests::{Requests, Writable};
 
 /// A kind that asks a database for something.
 pub(super) trait Asking: 'static + Sized {
     /// What it asks for.
-    type Spec: Send + Sync;
+    type Spec: Clone + Send + Sync;
     /// What came of it.
     type Status: Clone + Default + PartialEq + Send + Sync;
     /// What is observed around it.
-    type Observed: Send + Sync;
+    type Observed: Clone + Send + Sync;
     /// Its objects.
     type Object: Writable + HasSpec<Spec = Self::Spec> + HasStatus<Status = Self::Status>;
     /// Its machine.
@@ -50,6 +52,8 @@ pub(super) trait Asking: 'static + Sized {
     fn observe(caches: &Caches, key: &Key, of: &Key, cluster: Known<Option<Arc<ClusteredDatabase>>>) -> Self::Observed;
     /// The part of the status that both kinds have.
     fn common(status: &mut Self::Status) -> &mut OperationStatus;
+    /// A decision, as the record has it.
+    fn line(entry: Box<AskedEntry<Self::Spec, Self::Observed, Self::Status>>) -> Line;
 }
 
 /// Operations.
@@ -92,6 +96,10 @@ impl Asking for OfOperations {
     fn common(status: &mut OperationStatus) -> &mut OperationStatus {
         status
     }
+
+    fn line(operation: Box<OperationEntry>) -> Line {
+        Line::Operation { operation }
+    }
 }
 
 impl Asking for OfBackups {
@@ -133,6 +141,10 @@ impl Asking for OfBackups {
     fn common(status: &mut DatabaseBackupStatus) -> &mut OperationStatus {
         &mut status.operation
     }
+
+    fn line(backup: Box<BackupEntry>) -> Line {
+        Line::Backup { backup }
+    }
 }
 
 /// Whether this is the last backup of the database before its deletion.
@@ -142,15 +154,6 @@ fn is_last(cluster: &ClusteredDatabase, name: &str) -> bool {
         .as_ref()
         .and_then(|status| status.memo.final_backup.as_ref());
     memo.is_some_and(|memo| memo.name == name)
-}
-
-/// Why a database with this spec takes up nothing.
-pub(super) fn idle(spec: &ClusteredDatabaseSpec) -> Option<&'static str> {
-    if spec.paused {
-        Some("it is paused (spec.paused)")
-    } else {
-        spec.hibernated.then_some("it is hibernated (spec.hibernated)")
-    }
 }
 
 /// The first one, if that is another one than `key`.
@@ -167,6 +170,7 @@ pub(super) struct Askers<A> {
     pub metrics: Metrics,
     pub clock: Clock,
     pub looks: Looks<Pass<Target>>,
+    decisions: Arc<Decisions>,
     kind: PhantomData<fn() -> A>,
 }
 
@@ -195,13 +199,20 @@ fn database<A: Asking>(object: &A::Object, key: &Key) -> Key {
 }
 
 impl<A: Asking> Askers<A> {
-    pub fn new(requests: Requests, caches: Arc<Caches>, metrics: Metrics, clock: Clock) -> Self {
+    pub fn new(
+        requests: &Requests,
+        caches: &Arc<Caches>,
+        metrics: &Metrics,
+        clock: &Clock,
+        decisions: &Arc<Decisions>,
+    ) -> Self {
         Self {
-            requests,
-            caches,
-            metrics,
-            clock,
+            requests: requests.clone(),
+            caches: Arc::clone(caches),
+            metrics: metrics.clone(),
+            clock: Arc::clone(clock),
             looks: Looks::default(),
+            decisions: Arc::clone(decisions),
             kind: PhantomData,
         }
     }
@@ -258,9 +269,21 @@ impl<A: Asking> Host for Askers<A> {
         }))
     }
 
-    fn decide(&self, _key: &Key, seen: &Seen<A>, now: DateTime<Utc>) -> Decision {
-        let decision = A::Machine::decide(&seen.wanted(), &seen.observed, &seen.stored, now);
+    fn decide(&self, key: &Key, seen: &Seen<A>, now: DateTime<Utc>) -> Decision {
+        let wanted = seen.wanted();
+        let decision = A::Machine::decide(&wanted, &seen.observed, &seen.stored, now);
         self.metrics.decided(decision.rule, decision.action.name());
+        let of = database::<A>(&seen.object, key);
+        let uid = self.caches.databases.own(&of).flatten().and_then(|of| of.uid());
+        // That one has ended is no news: a new operator sees all that have ever ended.
+        if let (Some(uid), true) = (uid, decision.action != Action::Wait(None)) {
+            let decided = (&decision.action, decision.rule);
+            let line = || {
+                let entry = AskedEntry::new(&key.name, &wanted, &seen.observed, &seen.stored, &decision, now);
+                A::line(Box::new(entry))
+            };
+            self.decisions.note_about(&of, &uid, key, &decided, line);
+        }
         decision
     }
 
@@ -372,5 +395,7 @@ impl<A: Asking> Host for Askers<A> {
         readers
     }
 
-    fn forget(&self, _key: &Key) {}
+    fn forget(&self, key: &Key) {
+        self.decisions.forget(key);
+    }
 }

@@ -88,19 +88,10 @@ impl Executor {
     /// An executor that reads from these caches.
     pub fn new(requests: Requests, caches: Arc<Caches>, config: Config, metrics: Metrics, identity: String) -> Self {
         let clock: Clock = Arc::new(Utc::now);
+        let decisions = Arc::<Decisions>::default();
         Self {
-            operations: Askers::new(
-                requests.clone(),
-                Arc::clone(&caches),
-                metrics.clone(),
-                Arc::clone(&clock),
-            ),
-            backups: Askers::new(
-                requests.clone(),
-                Arc::clone(&caches),
-                metrics.clone(),
-                Arc::clone(&clock),
-            ),
+            operations: Askers::new(&requests, &caches, &metrics, &clock, &decisions),
+            backups: Askers::new(&requests, &caches, &metrics, &clock, &decisions),
             users: Users {
                 requests: requests.clone(),
                 caches: Arc::clone(&caches),
@@ -115,7 +106,7 @@ impl Executor {
             caches,
             config,
             metrics,
-            decisions: Arc::default(),
+            decisions,
             identity,
             lead: Lead::without_election(),
             clock,

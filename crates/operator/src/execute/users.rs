@@ -15,12 +15,12 @@ use kube::core::metadata::PartialObjectMetaExt;
 use kube::{Resource, ResourceExt};
 use machine::access::{Declared, Password as DeclaredPassword, Published, Report, Secret as Hidden};
 use machine::cluster::{FaultKind, Known, ObjectVersion, password_refusal};
+use machine::operation::idle;
 use machine::reconcile::{Controller, Next, Pass};
 use machine::user::{Action, Cluster, Credentials, Decision, Observed, Target, User, Wanted, declared, secret};
 use scram::Verifier;
 use serde_json::{Value, json};
 
-use super::asking::idle;
 use super::reads::still_leads;
 use super::{Clock, authority};
 use crate::builders::{MANAGER, Subject, secrets};

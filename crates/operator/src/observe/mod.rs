@@ -57,7 +57,7 @@ pub fn observe(
         pods: known(pods::pods(caches, key, db, memory, now)),
         claims: known(own),
         other_claims: others,
-        unschedulable_nodes: known(nodes::unschedulable(caches, key)),
+        unschedulable_nodes: known(nodes::cordoned(caches, key)),
         lease,
         storage_class: known(claims::storage_class(caches, db, Volume::Data)),
         wal_storage_class: known(claims::storage_class(caches, db, Volume::Wal)),

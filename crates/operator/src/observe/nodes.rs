@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 
 use crate::cache::Key;
-use crate::caches::{Caches, takes_pods};
+use crate::caches::{Caches, is_cordoned};
 
 /// Names of the nodes with pods of this database that take no new ones; `None` if nodes or pods cannot be read. A single node
 /// that cannot be read counts as one that takes pods.
-pub fn unschedulable(caches: &Caches, key: &Key) -> Option<BTreeSet<String>> {
+pub fn cordoned(caches: &Caches, key: &Key) -> Option<BTreeSet<String>> {
     let pods = caches.pods.list(key).filter(|_| caches.nodes.is_listed())?;
     let named = pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
-    let mut unschedulable = BTreeSet::new();
+    let mut found = BTreeSet::new();
     for name in named {
         let node = caches.nodes.get(&Key::all(), name).flatten();
-        if node.is_some_and(|node| !takes_pods(&node)) {
-            unschedulable.insert(name.to_owned());
+        if node.is_some_and(|node| is_cordoned(&node)) {
+            found.insert(name.to_owned());
         }
     }
-    Some(unschedulable)
+    Some(found)
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
 
     fn found(caches: &Caches) -> Option<BTreeSet<String>> {
         let (namespace, name) = ("ns".to_owned(), "db".to_owned());
-        unschedulable(caches, &Key::database(namespace, name))
+        cordoned(caches, &Key::database(namespace, name))
     }
 
     #[test]

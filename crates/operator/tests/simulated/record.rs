@@ -8,12 +8,13 @@ use fake_api::Verb;
 use fake_api::faults::Faults;
 use operator::config::Config;
 use operator::http::serve_decisions;
-use operator::recording::{self, Entry, Header};
+use operator::recording::{self, Header, Line};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::world::{Operator, World, run};
+use super::operations::{OPERATIONS, phase};
+use super::world::{LONG, Operator, World, run, switchover};
 
 /// The answer to `GET path`: its code and its body.
 async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
@@ -26,7 +27,7 @@ async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// A creation and a repair, with things in the spec that nobody else should read.
+/// A creation, a repair and an operation, with things in the spec that nobody else should read.
 async fn eventful(world: &World) {
     world.create(&json!({
         "bootstrap": {"initdb": {"postInitApplicationSQL": ["CREATE ROLE x PASSWORD 'hunter2'"]}},
@@ -38,6 +39,19 @@ async fn eventful(world: &World) {
     world.user(200, Verb::Merge, "statefulsets", "db", edit);
     tokio::time::sleep(Duration::from_secs(5)).await;
     world.ready().await;
+    world.user(201, Verb::Create, OPERATIONS, "", switchover("move", "db-2"));
+    world.until("moved", |world| phase(world, "move") == "Completed").await;
+    // Many looks later it is still one that has ended.
+    world.rests(LONG).await;
+}
+
+/// The rules by which what was asked for went on.
+fn of_operations(lines: &[Line]) -> Vec<String> {
+    let decided = lines.iter().filter_map(|line| match line {
+        Line::Operation { operation } => operation.decision["rule"].as_str().map(str::to_owned),
+        Line::Backup { .. } | Line::Database(_) => None,
+    });
+    decided.collect()
 }
 
 #[test]
@@ -63,11 +77,17 @@ fn what_is_recorded_replays_to_the_same_decisions_and_holds_no_secret() {
             (header.namespace.as_str(), header.name.as_str(), header.dropped),
             ("ns", "db", 0)
         );
-        let entries: Vec<Entry> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!(entries.len() >= 15, "{} decisions for a creation", entries.len());
-        for entry in &entries {
-            assert_eq!(recording::value(&entry.replay()), entry.decision, "at {}", entry.at);
+        let lines: Vec<Line> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!(lines.len() >= 15, "{} decisions for a creation", lines.len());
+        for line in &lines {
+            let (again, recorded) = match line {
+                Line::Database(entry) => (recording::value(&entry.replay()), &entry.decision),
+                Line::Operation { operation } => (recording::value(&operation.replay()), &operation.decision),
+                Line::Backup { backup } => (recording::value(&backup.replay()), &backup.decision),
+            };
+            assert_eq!(again, *recorded, "{line:?}");
         }
+        assert_eq!(of_operations(&lines), ["accept", "run", "run", "run", "outcome"]);
         assert_no_secret(&world, &text);
         assert!(
             text.contains("annotations.vault/token is another value"),

@@ -122,7 +122,7 @@ impl<const N: usize> Sight<N> {
             observed.reply = Some(ReportAnswer {
                 epoch: Epoch(seen.epoch.into()),
                 admitted: true,
-                gives_way: false,
+                steps_down: false,
                 oldest: None,
                 // The time limit for that is over anyway.
                 awaits: false,

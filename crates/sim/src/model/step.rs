@@ -111,11 +111,11 @@ impl<'a, const N: usize> Stepper<'a, N> {
         let unfit = world.is_unfit(me);
         if (unfit || world.faults < self.bounds.faults) && world.members[me].confirmed.is_some() {
             // It has not been able to write for too long, by a fault of its own or as the result of one that stays.
-            let gives_way = self.decider.impatient(shown, me);
-            if decided.iter().all(|decided| decided.effect != gives_way.effect) {
+            let steps_down = self.decider.impatient(shown, me);
+            if decided.iter().all(|decided| decided.effect != steps_down.effect) {
                 let mut after = *world;
                 after.faults += u8::from(!unfit);
-                self.act(&after, me, gives_way);
+                self.act(&after, me, steps_down);
             }
         }
         self.act(world, me, decided[0]);

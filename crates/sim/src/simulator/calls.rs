@@ -89,7 +89,7 @@ impl Agent {
                         let reply = Box::new(Reply {
                             epoch: reply.epoch,
                             admitted: reply.admitted,
-                            gives_way: reply.gives_way,
+                            steps_down: reply.steps_down,
                             oldest: reply.oldest,
                             awaits: reply.awaits,
                             report: request.report,

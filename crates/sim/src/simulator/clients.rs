@@ -23,7 +23,7 @@ pub struct Client {
 }
 
 /// How long an application waits for an answer, in milliseconds.
-const PATIENCE: u64 = 5_000;
+const LIMIT: u64 = 5_000;
 
 impl World {
     /// The next step of an application: it waits, connects, or writes.
@@ -34,7 +34,7 @@ impl World {
             return;
         }
         if let Some((_, since)) = self.clients[client].writing {
-            if self.now - since > PATIENCE {
+            if self.now - since > LIMIT {
                 let gives_up = &mut self.clients[client];
                 (gives_up.writing, gives_up.session) = (None, None);
                 gives_up.unknown += 1;

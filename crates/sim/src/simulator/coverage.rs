@@ -82,7 +82,7 @@ pub const GOALS: &[&str] = &[
 /// Decision rules of the instance machine that must have decided.
 pub const RULES: &[&str] = &[
     "fence",
-    "give-way",
+    "step-down",
     "renew",
     "ask-failsafe",
     "shut-down",

@@ -17,7 +17,7 @@ use super::world::World;
 const REQUEST: u64 = 2_000;
 const PROMISE: u64 = 2_000;
 /// Time limit of a round of requests for promises, in milliseconds. Members that answer later are still heard.
-const ROUND: u64 = 400;
+const ROUND_LIMIT: u64 = 400;
 /// Time limit of a report, in milliseconds.
 const REPORT: u64 = 1_000;
 
@@ -262,7 +262,7 @@ impl World {
                 over: false,
             },
         );
-        for limit in [ROUND, PROMISE] {
+        for limit in [ROUND_LIMIT, PROMISE] {
             self.tell(limit, node, News::Late { call });
         }
         for to in open {

@@ -20,7 +20,7 @@ const SESSION: u64 = 2_000;
 const NOTICED: u64 = 200;
 /// How long until a WAL sender that the rule does not name is ended because its standby does not report, in
 /// milliseconds.
-const PATIENCE: u64 = 1_000;
+const LIMIT: u64 = 1_000;
 /// How many reports prove a setting.
 const REPORTS: u64 = 2;
 
@@ -129,7 +129,7 @@ impl World {
             (sender.replies < *replies + REPORTS).then_some((*stream, sender.to, stranger))
         };
         let left: Vec<_> = streams.iter().filter_map(left).collect();
-        let patient = elapsed <= PATIENCE;
+        let patient = elapsed <= LIMIT;
         for (stream, to, _) in left.iter().filter(|(.., stranger)| *stranger && !patient) {
             self.end_sender(node, *stream);
             self.close(node, *stream, *to);

@@ -12,7 +12,7 @@ use super::world::World;
 
 /// How long until a WAL sender ends that hears nothing of its standby, in milliseconds: `wal_sender_timeout`, as the
 /// agent sets it.
-const SENDER_PATIENCE: u64 = 5_000;
+const SENDER_LIMIT: u64 = 5_000;
 /// How long after a stream ended or failed the next one is tried, in milliseconds: `wal_retrieve_retry_interval`, as
 /// the agent sets it.
 const RETRY: u64 = 50;
@@ -44,7 +44,7 @@ impl World {
         let silent: Vec<_> = server
             .senders
             .iter()
-            .filter(|(_, sender)| now - sender.heard > SENDER_PATIENCE)
+            .filter(|(_, sender)| now - sender.heard > SENDER_LIMIT)
             .map(|(stream, sender)| (*stream, sender.to))
             .collect();
         for (stream, to) in silent {

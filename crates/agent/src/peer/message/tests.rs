@@ -143,7 +143,7 @@ proptest! {
         let promise = json!({"member": member, "promised": 4, "suspects": true, "position": position});
         replaced(&promise, at, &by, check_reply)?;
         replaced(&json!({"member": member, "epoch": 3}), at, &by, check_failsafe_reply)?;
-        let reply = json!({"epoch": 3, "admitted": true, "givesWay": true, "oldest": "0/7", "awaits": true});
+        let reply = json!({"epoch": 3, "admitted": true, "stepsDown": true, "oldest": "0/7", "awaits": true});
         replaced::<ReportReply>(&reply, at, &by, Ok)?;
     }
 }

@@ -2,7 +2,7 @@ use api::Phase;
 
 use super::super::Known;
 use super::super::model::Scene;
-use super::super::rollout::HOLDER_PATIENCE;
+use super::super::rollout::HOLDER_LIMIT;
 use super::*;
 
 /// Somebody has deleted the data claim of this instance, in one way or another.
@@ -23,7 +23,7 @@ fn the_only_instance_is_not_replaced_while_its_volume_would_go_with_it() {
             delete(&mut scene, 0);
             scene.pod_mut(0).ready = ready;
             scene.store();
-            scene.now += HOLDER_PATIENCE;
+            scene.now += HOLDER_LIMIT;
             assert_eq!(scene.replaced(), None, "{index}");
             scene.store();
             let waiting = scene.stored.waiting.clone().unwrap();
@@ -66,7 +66,7 @@ fn while_nobody_serves_those_whose_volumes_stay_go_first() {
     (0..3).for_each(|ordinal| scene.pod_mut(ordinal).ready = false);
     scene.claims_mut()[2].terminating = true;
     scene.store();
-    scene.now += HOLDER_PATIENCE;
+    scene.now += HOLDER_LIMIT;
     assert_eq!(scene.replaced(), Some("demo-1".to_owned()));
     let mut unread = scene.clone();
     unread.observed.claims = Known::Unknown;
@@ -76,7 +76,7 @@ fn while_nobody_serves_those_whose_volumes_stay_go_first() {
     scene.store();
     let who = scene.stored.waiting.clone().unwrap().who_can_end_it;
     assert!(who.contains("the agents, by a primary that serves"), "{who}");
-    scene.now += HOLDER_PATIENCE;
+    scene.now += HOLDER_LIMIT;
     assert_eq!((scene.replaced(), scene.decide().rule), (None, "replace-idle"));
     scene.elect(1);
     scene.pod_mut(1).ready = true;
@@ -164,7 +164,7 @@ fn nothing_hibernates_whose_newest_data_would_go_with_its_pod() {
         stopping.edit(|spec| spec.hibernated = true);
         stopping.store();
         delete(&mut stopping, 0);
-        stopping.now += super::super::deletion::STOP_PATIENCE * 2;
+        stopping.now += super::super::deletion::STOP_LIMIT * 2;
         assert!(
             matches!(stopping.decide().action, super::super::Action::Wait(_)),
             "{index}"

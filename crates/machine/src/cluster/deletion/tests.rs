@@ -32,8 +32,8 @@ fn instances_are_told_to_stop_before_pods_are_taken() {
     assert_eq!((decision.phase, scene.stored.intent.stop), (Phase::Deleting, true));
     let decision = scene.decide();
     assert!(matches!(decision.action, Action::Wait(_)));
-    assert_eq!(decision.wake, scene.now + STOP_PATIENCE);
-    scene.now += STOP_PATIENCE;
+    assert_eq!(decision.wake, scene.now + STOP_LIMIT);
+    scene.now += STOP_LIMIT;
     scene.store();
     assert_eq!(scene.stored.memo.deletion_done, ["Stopped"]);
     assert!(matches!(scene.decide().action, Action::DeleteStatefulSet(set) if set.uid() == "uid-StatefulSet"));
@@ -104,7 +104,7 @@ fn pods_without_a_stateful_set_are_deleted_and_stuck_ones_given_up() {
     assert!(matches!(scene.decide().action, Action::ReplacePod(_)));
     scene.pod_mut(0).terminating = true;
     assert!(matches!(scene.decide().action, Action::Wait(_)));
-    scene.now = scene.stored.memo.phase_since.unwrap() + PODS_PATIENCE;
+    scene.now = scene.stored.memo.phase_since.unwrap() + PODS_LIMIT;
     assert!(matches!(scene.decide().action, Action::WriteStatus(_)));
 }
 

@@ -9,7 +9,7 @@ use crate::cluster::wait::WaitKey;
 
 /// A standby that is not back after this long may never be (its volume, its settings): it is waited for no more, and keeps
 /// no primary where it is. Less than the time in which a requested switchover has to begin.
-pub(in crate::cluster) const RESTART_PATIENCE: TimeDelta = TimeDelta::minutes(2);
+pub(in crate::cluster) const RESTART_LIMIT: TimeDelta = TimeDelta::minutes(2);
 
 /// What the timer of the wait for a permitted restart hangs on.
 pub(in crate::cluster) fn restart_of(permit: &RestartPermit) -> WaitKey {
@@ -18,7 +18,7 @@ pub(in crate::cluster) fn restart_of(permit: &RestartPermit) -> WaitKey {
 
 pub(in crate::cluster) fn restart_deadline(facts: &Facts<'_>, permit: &RestartPermit) -> DateTime<Utc> {
     let given = facts.status.memo.restart_since;
-    given.unwrap_or_else(|| facts.waiting_since(&restart_of(permit))) + RESTART_PATIENCE
+    given.unwrap_or_else(|| facts.waiting_since(&restart_of(permit))) + RESTART_LIMIT
 }
 
 /// The leave to restart that somebody makes use of.

@@ -19,7 +19,7 @@ pub(in crate::cluster) fn unfit(facts: &Facts<'_>, primary: &Pod, target: &str) 
     if !streams(facts, pod) {
         return Some(format!("{target} does not stream from the primary"));
     }
-    if !facts.takes_pods(pod) && facts.takes_pods(primary) {
+    if facts.is_cordoned(pod) && !facts.is_cordoned(primary) {
         return Some(format!(
             "the node of {target} takes no pods, so it would not stay primary"
         ));

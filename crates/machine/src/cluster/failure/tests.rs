@@ -212,7 +212,7 @@ fn an_image_gets_two_minutes_and_only_at_the_wanted_revision() {
         message: "not found".to_owned(),
         since: pod.created,
     });
-    let deadline = scene.now + IMAGE_PATIENCE;
+    let deadline = scene.now + IMAGE_LIMIT;
     scene.now += TimeDelta::seconds(30);
     let decision = scene.decide();
     assert_eq!((decision.failure, decision.wake), (None, deadline));

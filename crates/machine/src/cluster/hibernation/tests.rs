@@ -72,7 +72,7 @@ fn everything_stops_before_the_pods_go() {
     );
     assert_eq!(scene.stored.step.as_deref(), Some("Stopping"));
     let decision = scene.decide();
-    assert_eq!(decision.wake, scene.now + deletion::STOP_PATIENCE);
+    assert_eq!(decision.wake, scene.now + deletion::STOP_LIMIT);
     for pod in scene.pods_mut() {
         pod.ready = false;
     }
@@ -96,13 +96,13 @@ fn everything_stops_before_the_pods_go() {
 fn what_does_not_stop_is_waited_for_one_minute() {
     let mut scene = hibernating(3);
     scene.store();
-    scene.now += deletion::STOP_PATIENCE;
+    scene.now += deletion::STOP_LIMIT;
     assert_eq!(scaled(&scene), Some(0));
     let broken = |change: &dyn Fn(&mut Scene)| {
         let mut scene = hibernating(3);
         change(&mut scene);
         scene.store();
-        scene.now += deletion::STOP_PATIENCE;
+        scene.now += deletion::STOP_LIMIT;
         scaled(&scene)
     };
     assert_eq!(broken(&|scene| scene.lease_mut().unwrap().holder = None), Some(0));
@@ -172,7 +172,7 @@ fn a_stateful_set_that_is_made_again_brings_no_pods() {
     orphaned.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
     orphaned.observed.stateful_set = None;
     assert_eq!(orphaned.decide().rule, "hibernate", "they stop first");
-    orphaned.now += deletion::STOP_PATIENCE;
+    orphaned.now += deletion::STOP_LIMIT;
     assert_eq!(scaled(&orphaned), Some(3), "they are not taken away with it");
 }
 

@@ -31,7 +31,7 @@ fn a_permit_that_is_not_used_goes_on_to_the_others_and_is_not_given_again_for_ev
         let decision = scene.decide();
         let restart = (api::status::WaitReason::PermittedRestart, format!("pod/demo-{ordinal}"));
         assert_eq!(scene.awaits(), restart);
-        assert_eq!(decision.wake, scene.now + RESTART_PATIENCE);
+        assert_eq!(decision.wake, scene.now + RESTART_LIMIT);
         if ordinal == 1 {
             scene.report_mut(1).pending_restart = false;
         } else {
@@ -211,7 +211,7 @@ fn one_that_does_not_serve_is_let_restart_only_if_that_can_help() {
         assert_eq!(scene.permitted(), None, "{index}");
     }
     scene.store();
-    scene.now += RESTART_PATIENCE;
+    scene.now += RESTART_LIMIT;
     let again = scene.decide().action;
     assert!(
         matches!(again, Action::Wait(_)),
@@ -232,7 +232,7 @@ fn the_primary_goes_after_a_standby_that_makes_no_use_of_its_permit_whatever_the
     scene.report_mut(1).pending_restart = false;
     assert_eq!(scene.permitted(), Some("demo-0".to_owned()));
     scene.store();
-    scene.now += RESTART_PATIENCE;
+    scene.now += RESTART_LIMIT;
     assert_eq!(scene.permitted(), None);
 }
 

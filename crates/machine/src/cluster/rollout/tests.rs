@@ -89,7 +89,7 @@ fn an_outdated_member_that_does_not_serve_goes_first_even_if_all_fail() {
     }
     scene.store();
     assert_eq!(scene.replaced(), None, "any of them may be elected");
-    scene.now += HOLDER_PATIENCE;
+    scene.now += HOLDER_LIMIT;
     assert_eq!(scene.replaced(), Some("demo-2".to_owned()));
     scene.pod_mut(2).revision = Some("r2".to_owned());
     assert_eq!(scene.replaced(), Some("demo-1".to_owned()));
@@ -101,13 +101,13 @@ fn the_holder_is_not_taken_down_for_a_flap_of_its_readiness() {
     scene.pod_mut(2).ready = false;
     scene.store();
     assert_eq!((scene.replaced(), scene.decide().rule), (None, "replace-idle"));
-    let wake = scene.now + HOLDER_PATIENCE;
+    let wake = scene.now + HOLDER_LIMIT;
     assert_eq!(scene.decide().wake, wake);
     let mut unready = scene.clone();
     unready.pod_mut(0).ready = false;
     assert_eq!(unready.replaced(), None, "it may be elected");
     unready.store();
-    unready.now += HOLDER_PATIENCE;
+    unready.now += HOLDER_LIMIT;
     assert_eq!(unready.replaced(), Some("demo-0".to_owned()), "others go first");
     let mut unscheduled = scene.clone();
     unscheduled.pod_mut(2).node = None;
@@ -173,7 +173,7 @@ fn a_template_that_does_not_run_costs_one_member_whoever_else_is_away() {
         for _ in 0..3 {
             assert_eq!(scene.replaced(), None, "{index}: demo-0 is away for a moment");
             scene.store();
-            scene.now += HOLDER_PATIENCE;
+            scene.now += HOLDER_LIMIT;
         }
         let mut unscheduled = scene.clone();
         unscheduled.pod_mut(0).node = None;
@@ -184,7 +184,7 @@ fn a_template_that_does_not_run_costs_one_member_whoever_else_is_away() {
         );
         scene.pod_mut(1).ready = false;
         scene.store();
-        scene.now += HOLDER_PATIENCE;
+        scene.now += HOLDER_LIMIT;
         assert_eq!(scene.replaced(), None, "{index}: nor is the last one given up");
     }
     let scene = doubtful(|_| {});

@@ -18,15 +18,15 @@ fn more_instances_come_at_once_and_fewer_go_at_once() {
     let mut scene = Scene::ready(3);
     scene.scaled(5);
     assert_eq!((replicas(&scene), scene.decide().phase), (Some(5), Phase::Updating));
-    let takes_pods = |scene: &Scene| match scene.decide().action {
-        Action::Apply(apply) => apply.takes_pods(&scene.observed),
+    let takes_pods_away = |scene: &Scene| match scene.decide().action {
+        Action::Apply(apply) => apply.takes_pods_away(&scene.observed),
         _ => false,
     };
-    assert!(!takes_pods(&scene));
+    assert!(!takes_pods_away(&scene));
     scene.scaled(1);
     scene.synchronize();
     assert_eq!(replicas(&scene), Some(1));
-    assert!(takes_pods(&scene), "all is read once more before");
+    assert!(takes_pods_away(&scene), "all is read once more before");
 }
 
 #[test]

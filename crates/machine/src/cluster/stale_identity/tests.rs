@@ -23,7 +23,7 @@ fn agents_that_the_api_server_does_not_know_are_replaced_though_nobody_reports_t
         scene.store();
         let decision = scene.decide();
         assert_eq!((decision.rule, decision.step), ("replace-void", Some(Step::Rollout)));
-        assert_eq!(decision.wake, scene.now + HOLDER_PATIENCE);
+        assert_eq!(decision.wake, scene.now + HOLDER_LIMIT);
         let revision = scene.revision.clone();
         let pod = scene.pod_mut(ordinal);
         (pod.revision, pod.terminating, pod.token_revoked) = (Some(revision), false, false);
@@ -106,7 +106,7 @@ fn an_agent_that_the_api_server_does_not_know_serves_on_while_a_new_pod_cannot_c
     ];
     for (mut scene, what, who) in cases {
         scene.store();
-        scene.now += HOLDER_PATIENCE * 2;
+        scene.now += HOLDER_LIMIT * 2;
         let decision = scene.store();
         assert_eq!((decision.rule, scene.replaced()), ("replace-void", None), "{what}");
         assert_eq!(decision.wake, scene.now + PENDING_RECHECK);
@@ -128,7 +128,7 @@ fn an_agent_that_the_api_server_does_not_know_serves_on_while_a_new_pod_cannot_c
         }
         scene.pod_mut(1).ready = false;
         scene.store();
-        scene.now += HOLDER_PATIENCE;
+        scene.now += HOLDER_LIMIT;
         assert_eq!(scene.replaced(), Some("demo-1".to_owned()), "it serves nobody");
     }
 }

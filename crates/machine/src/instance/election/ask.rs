@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::suspicion::suspicion;
-use super::{ROUND, is_behind_status};
+use super::{PAUSE, is_behind_status};
 use crate::instance::facts::Context;
 use crate::instance::{Action, Draft, Mode, OnBackoff, Rule, RuleKind, Verdict};
 use crate::protocol::{LeaseRecord, PromiseRequest};
@@ -44,7 +44,7 @@ fn ask(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if task.running.is_some() {
         return None;
     }
-    let at = task.ended.plus(ROUND);
+    let at = task.ended.plus(PAUSE);
     if !context.reached(at, draft) {
         return None;
     }

@@ -22,7 +22,7 @@ use crate::units::Millis;
 /// The pause between two rounds of requests: a round trip and a promise take about 20 ms each. If several members have
 /// as much WAL, the preferred one has this time to take the lease first. (How long a round itself waits for answers,
 /// 0.4 s, is decided by the agent.)
-const ROUND: Millis = Millis(100);
+const PAUSE: Millis = Millis(100);
 /// How long an answer is valid as its member's view of the primary.
 pub(super) const FRESH: Millis = Millis::seconds(2);
 /// After this time a member that has more WAL and does not answer counts as gone: it will not take the lease. The same

@@ -2,7 +2,7 @@
 
 use super::release::{covers_release, may_succeed};
 use super::suspicion::suspicion;
-use super::{FRESH, ROUND, check_epoch, is_behind_status};
+use super::{FRESH, PAUSE, check_epoch, is_behind_status};
 use crate::instance::facts::Context;
 use crate::instance::facts::promises::is_kept;
 use crate::instance::{Action, Draft, Memo, Mode, Observed, OnBackoff, Rule, RuleKind, Verdict, loss};
@@ -61,7 +61,7 @@ pub(in crate::instance) fn promise(context: &Context, draft: &mut Draft) -> Opti
     if !asked && !stands(context, record, epoch) {
         return None;
     }
-    if !context.is_free(&context.tasks().promise, ROUND, draft) {
+    if !context.is_free(&context.tasks().promise, PAUSE, draft) {
         return None;
     }
     Verdict::new(Action::Promise { epoch }, suspicion)

@@ -48,7 +48,7 @@ pub(in crate::instance) fn suspicion(context: &Context, draft: &mut Draft) -> Op
         .observed
         .reply
         .as_ref()
-        .is_some_and(|reply| reply.gives_way && reply.epoch == record.epoch)
+        .is_some_and(|reply| reply.steps_down && reply.epoch == record.epoch)
     {
         return Some("the primary steps down: it cannot write");
     }

@@ -7,7 +7,7 @@ use std::fmt;
 use super::ranking::{counted, ranked, reserved, unheard};
 use super::release::{RETURN, SUCCESSION, covers_release, is_left_whole, may_succeed};
 use super::suspicion::suspicion;
-use super::{GONE, ROUND, is_behind_status};
+use super::{GONE, PAUSE, is_behind_status};
 use crate::instance::facts::Context;
 use crate::instance::facts::promises::is_kept;
 use crate::instance::lease_rules::{self, Write, next_timeline};
@@ -57,7 +57,7 @@ impl Basis {
 enum Tie {
     /// This member is preferred.
     Preferred,
-    /// This pod is preferred, and it has promised: it has [`ROUND`] to take the lease before this member does.
+    /// This pod is preferred, and it has promised: it has [`PAUSE`] to take the lease before this member does.
     Behind(String),
 }
 
@@ -79,7 +79,7 @@ impl fmt::Display for Tie {
             Tie::Preferred => f.write_str("spec.primary.prefer names it"),
             Tie::Behind(pod) => write!(
                 f,
-                "{pod}, which has as much WAL and is preferred, did not take it within {ROUND} ms"
+                "{pod}, which has as much WAL and is preferred, did not take it within {PAUSE} ms"
             ),
         }
     }
@@ -91,7 +91,7 @@ pub(in crate::instance) const WIN_ELECTION: Rule = Rule {
     what: "Takes the lease as an elected standby: by a covered release, enough promises, an accepted loss or the clock. Among members with equal WAL the preferred one goes first.",
     protocol: &[9, 12, 23],
     kind: RuleKind::Act,
-    decide: take,
+    decide: win_election,
     on_backoff: OnBackoff::Yield,
 };
 
@@ -133,12 +133,12 @@ fn candidacy(context: &Context, record: &LeaseRecord, draft: &mut Draft) -> Opti
 }
 
 /// Only as a running standby (protocol.md rules 9 and 12).
-fn take(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn win_election(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let record = context.record()?;
     let Candidacy { epoch, own, basis, tie } = candidacy(context, record, draft)?;
     if let Some(Tie::Behind(_)) = tie {
         let (_, since) = draft.memo.tied.filter(|(of, _)| *of == record.epoch)?;
-        if !context.reached(since.plus(ROUND), draft) {
+        if !context.reached(since.plus(PAUSE), draft) {
             return None;
         }
     }

@@ -98,7 +98,7 @@ fn a_member_that_is_no_holder_steps_down_or_is_alone_asks_no_other() {
     };
     assert!(asks(&holder(1), &settled()));
     let memo = Memo {
-        gives_way: Some(Epoch(1)),
+        steps_down: Some(Epoch(1)),
         ..settled()
     };
     assert!(!asks(&holder(1), &memo));
@@ -270,7 +270,7 @@ fn a_member_that_has_promised_an_election_or_does_not_stream_or_suspects_refuses
                 .address = "10.0.0.3".to_owned()
         },
         |o| o.postgres.process = Process::Stopped { exit: None },
-        |o| o.reply.as_mut().unwrap().gives_way = true,
+        |o| o.reply.as_mut().unwrap().steps_down = true,
     ];
     let now = BootTime(2_000);
     for (index, change) in changes.iter().enumerate() {
@@ -330,7 +330,7 @@ fn a_release_another_run_or_a_primary_that_steps_down_ends_the_promise() {
     let changes: [fn(&mut Observed); 3] = [
         |o| record(o).holder = None,
         |o| record(o).holder.as_mut().unwrap().incarnation.run = "run-10".to_owned(),
-        |o| o.reply.as_mut().unwrap().gives_way = true,
+        |o| o.reply.as_mut().unwrap().steps_down = true,
     ];
     for (index, change) in changes.iter().enumerate() {
         let mut observed = bound();

@@ -14,7 +14,7 @@ fn the_faster_way_is_taken() {
         redo: Bytes(3 * GB),
         elapsed: Millis::ZERO,
         candidates: Some(Bytes::ZERO),
-        gave_way: false,
+        stepped_down: false,
         writable: true,
     };
     let table = [
@@ -77,7 +77,7 @@ fn the_faster_way_is_taken() {
         ),
         (
             Crashed {
-                gave_way: true,
+                stepped_down: true,
                 ..usual
             },
             false,
@@ -100,12 +100,12 @@ fn the_faster_way_is_taken() {
             "0 MiB",
         ),
     ];
-    for (crashed, gives_way, words) in table {
+    for (crashed, steps_down, words) in table {
         let (gave, because) = match way(&crashed) {
             Way::GiveWay(because) => (true, because),
             Way::InPlace(because) => (false, because),
         };
-        assert_eq!(gave, gives_way, "{crashed:?}: {because}");
+        assert_eq!(gave, steps_down, "{crashed:?}: {because}");
         assert!(because.contains(words), "{because:?} does not say {words:?}");
     }
 }
@@ -115,13 +115,13 @@ proptest! {
     /// one from it that would.
     #[test]
     fn nobody_gives_way_for_nothing(
-        redo in 0..100 * GB, elapsed in 0_u64..200_000, queue in prop::option::of(0..10 * GB), gave_way: bool, writable: bool
+        redo in 0..100 * GB, elapsed in 0_u64..200_000, queue in prop::option::of(0..10 * GB), stepped_down: bool, writable: bool
     ) {
         let crashed = Crashed {
-            redo: Bytes(redo), elapsed: Millis(elapsed), candidates: queue.map(Bytes), gave_way, writable
+            redo: Bytes(redo), elapsed: Millis(elapsed), candidates: queue.map(Bytes), stepped_down, writable
         };
         if matches!(way(&crashed), Way::GiveWay(_)) {
-            prop_assert!(queue.is_some() && !gave_way && writable);
+            prop_assert!(queue.is_some() && !stepped_down && writable);
             prop_assert!(redo / REPLAYED > elapsed + ELECTION.0);
             let worse = Crashed { redo: Bytes(redo * 2), candidates: queue.map(|queue| Bytes(queue / 2)), ..crashed };
             prop_assert!(matches!(way(&worse), Way::GiveWay(_)));
@@ -188,7 +188,7 @@ fn a_short_recovery_runs_in_place_and_a_long_one_leads_to_a_step_down() {
     assert!(matches!(short.action, Action::StartPrimary { .. }), "{short:?}");
     assert!(short.because.contains("recovery replays 95 MiB"), "{}", short.because);
     let long = decided(&crashed(3 * GB), &settled(), 5_020);
-    assert_eq!((long.rule, long.memo.gives_way), ("give-way", Some(Epoch(1))));
+    assert_eq!((long.rule, long.memo.steps_down), ("step-down", Some(Epoch(1))));
     assert!(long.because.contains("2861 MiB"), "{}", long.because);
     let Action::WriteLease { content, purpose, .. } = long.action else {
         panic!("no process lives: it is released at once")
@@ -218,11 +218,11 @@ fn a_running_recovery_ends_in_a_step_down_when_members_are_heard_again() {
     observed.postgres.process = Process::Running { mode: Mode::Primary };
     observed.peers = peers;
     let heard = decided(&observed, &begun.memo, 5_900);
-    assert_eq!((heard.rule, heard.action), ("give-way", Action::Stop(Stop::Immediate)));
+    assert_eq!((heard.rule, heard.action), ("step-down", Action::Stop(Stop::Immediate)));
     // The same with most of it done.
     observed.lease.confirmed.as_mut().unwrap().sent = BootTime(8_000);
     data(&mut observed).written = Lsn(8 * GB / 10);
-    assert_ne!(decided(&observed, &begun.memo, 8_100).rule, "give-way");
+    assert_ne!(decided(&observed, &begun.memo, 8_100).rule, "step-down");
 }
 
 /// The volume is not read while PostgreSQL runs. Its recovery no longer counts once the server has left it.
@@ -230,11 +230,11 @@ fn a_running_recovery_ends_in_a_step_down_when_members_are_heard_again() {
 fn a_server_that_has_recovered_does_not_step_down_for_what_it_had_to_replay() {
     let mut observed = crashed(3 * GB);
     observed.postgres.process = Process::Running { mode: Mode::Primary };
-    assert_eq!(decided(&observed, &settled(), 5_900).rule, "give-way");
+    assert_eq!(decided(&observed, &settled(), 5_900).rule, "step-down");
     observed.postgres.in_doubt = Some(Lsn(3 * GB));
     // It does not answer, for a moment or because it is shutting down.
     let silent = decided(&observed, &settled(), 5_900);
-    assert_eq!((silent.rule == "give-way", silent.memo.gives_way), (false, None));
+    assert_eq!((silent.rule == "step-down", silent.memo.steps_down), (false, None));
     observed.terminating = true;
     let ends = renewing(&observed, &settled(), 5_900);
     assert_eq!((ends.rule, ends.action), ("shut-down", Action::Stop(Stop::Fast)));
@@ -267,9 +267,9 @@ fn no_holder_steps_down_without_need_or_without_a_successor() {
             .unwrap()
             .lsn = Lsn(4 * GB);
         observed.peers.get_mut("orders-1").unwrap().replayed = Some(Lsn(4 * GB));
-        assert!(decided(&observed, &settled(), 5_020).memo.gives_way.is_some());
+        assert!(decided(&observed, &settled(), 5_020).memo.steps_down.is_some());
         spoil(&mut observed);
-        assert_eq!(decided(&observed, &settled(), 5_020).memo.gives_way, None, "{index}");
+        assert_eq!(decided(&observed, &settled(), 5_020).memo.steps_down, None, "{index}");
     }
 }
 
@@ -287,7 +287,7 @@ fn the_lease_does_not_move_back_and_forth() {
             unable_since: Some(BootTime(1_000)),
             ..settled()
         };
-        assert_eq!(decided(&elected, &memo, 1_200).memo.gives_way, None);
+        assert_eq!(decided(&elected, &memo, 1_200).memo.steps_down, None);
     }
     let gave = decided(&crashed(3 * GB), &settled(), 5_020).memo;
     let mut again = crashed(3 * GB);
@@ -303,13 +303,13 @@ fn the_lease_does_not_move_back_and_forth() {
     });
     again.peers.get_mut("orders-1").unwrap().heard = BootTime(9_500);
     let mut memo = Memo {
-        gives_way: None,
+        steps_down: None,
         unable_since: None,
         ..gave
     };
     let decision = renewing(&again, &memo, 9_600);
     assert!(matches!(decision.action, Action::StartPrimary { .. }), "{decision:?}");
     assert!(decision.because.contains("stepped down before"), "{}", decision.because);
-    memo.gave_way = None;
-    assert_eq!(decided(&again, &memo, 9_600).rule, "give-way");
+    memo.stepped_down = None;
+    assert_eq!(decided(&again, &memo, 9_600).rule, "step-down");
 }

@@ -52,7 +52,7 @@ fn reply(admitted: bool) -> ReportReply {
     ReportReply {
         epoch: Epoch(1),
         admitted,
-        gives_way: false,
+        steps_down: false,
         oldest: None,
         awaits: false,
     }

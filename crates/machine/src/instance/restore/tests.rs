@@ -108,7 +108,7 @@ fn nothing_is_restored_that_is_not_proven() {
         assert_eq!(restored(&observed, &settled()), None, "{why}");
     }
     let memo = Memo {
-        gives_way: Some(Epoch(1)),
+        steps_down: Some(Epoch(1)),
         ..settled()
     };
     assert_eq!(restored(&lost(holder()), &memo), None, "it gives way");

@@ -292,17 +292,17 @@ fn a_planned_stop_has_its_time_even_if_others_could_take_over() {
         observed
     };
     let mut memo = decided(&primary(), 1_100).memo;
-    for now in (1_200..1_200 + stopping::PATIENCE.0).step_by(900) {
+    for now in (1_200..1_200 + stopping::LIMIT.0).step_by(900) {
         let decision = decide(&at(now), &memo, BootTime(now));
         let stops = matches!(decision.action, Action::Stop(_));
-        assert_eq!((stops, decision.memo.gives_way), (now == 1_200, None), "at {now}");
+        assert_eq!((stops, decision.memo.steps_down), (now == 1_200, None), "at {now}");
         memo = decision.memo;
     }
-    let late = 1_200 + stopping::PATIENCE.0;
+    let late = 1_200 + stopping::LIMIT.0;
     let decision = decide(&at(late), &memo, BootTime(late));
     assert_eq!(
         (decision.rule, decision.action),
-        ("give-way", Action::Stop(Stop::Immediate))
+        ("step-down", Action::Stop(Stop::Immediate))
     );
 }
 
@@ -340,7 +340,7 @@ fn after_a_long_stop_there_is_time_to_release_the_lease() {
         ..settled()
     };
     let at = |now| decide(&observed, &memo, BootTime(now)).action;
-    let end = 20_000 + super::RELEASE_PATIENCE.0;
+    let end = 20_000 + super::RELEASE_LIMIT.0;
     assert_eq!((at(end - 1), at(end)), (Action::Wait, Action::Exit));
 }
 

@@ -71,7 +71,7 @@ fn it_is_configured_again_with_growing_back_off_and_restarted_once() {
     assert!(words.contains("it was configured again"), "{words}");
     let begins = decide(&stalls(2_000), &settled(), BootTime(2_000));
     assert_eq!(fault(&begins.memo), None, "nothing was tried");
-    assert!(begins.wake.is_some_and(|wake| wake <= BootTime(2_000).plus(PATIENCE)));
+    assert!(begins.wake.is_some_and(|wake| wake <= BootTime(2_000).plus(LIMIT)));
     let again = decide(&streaming(700_500), &memo, BootTime(700_500));
     assert_eq!(again.memo.stalled, None, "it streams");
 }
@@ -151,7 +151,7 @@ const HINDRANCES: &[fn(&mut Observed)] = &[
     |o| o.lease.record = Reading::Unknown,
     |o| o.reply.as_mut().unwrap().admitted = false,
     |o| o.reply.as_mut().unwrap().sent = BootTime(0),
-    |o| o.reply.as_mut().unwrap().gives_way = true,
+    |o| o.reply.as_mut().unwrap().steps_down = true,
     |o| o.reply.as_mut().unwrap().oldest = Some(Lsn(u64::MAX)),
     |o| (o.contact.heard, o.lease.changed) = (None, BootTime(0)),
     |o| cluster(o).stop = true,
@@ -187,14 +187,14 @@ proptest! {
     /// restarted more than once before it streams.
     #[test]
     fn only_a_lasting_stall_is_acted_upon(seen in prop::collection::vec((0..60_u64, 0..2 * HINDRANCES.len()), 1..40)) {
-        let (mut until, mut phases) = (PATIENCE.0, vec![(PATIENCE.0, 0)]);
+        let (mut until, mut phases) = (LIMIT.0, vec![(LIMIT.0, 0)]);
         for (seconds, what) in seen {
             until += seconds * 1_000;
             phases.push((until, what));
         }
         let is = |now: u64| phases.iter().find(|(until, _)| now < *until).map_or(0, |(_, what)| *what);
         // 0: it streams; 1 to n: it has a reason not to; otherwise it stalls.
-        let well = |now: u64| (0..PATIENCE.0).step_by(1_000).any(|ago| {
+        let well = |now: u64| (0..LIMIT.0).step_by(1_000).any(|ago| {
             // A replay that is over only explains why it was not disturbed before.
             let what = is(now.saturating_sub(ago));
             what != 1 && what <= HINDRANCES.len()

@@ -99,7 +99,7 @@ fn among_members_with_equal_wal_the_preferred_one_has_a_round_to_take_the_lease(
     };
     let late = "orders-0, which has as much WAL and is preferred, did not take it within 100 ms";
     let table = [
-        (0x100, Some("orders-0"), ROUND, late),
+        (0x100, Some("orders-0"), PAUSE, late),
         (0x100, Some("orders-2"), Millis::ZERO, "spec.primary.prefer names it"),
         (0x100, Some("orders-1"), Millis::ZERO, "none of them has more WAL"),
         (0x100, None, Millis::ZERO, "none of them has more WAL"),

@@ -43,12 +43,12 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
         memo.unable_since = None;
         let lapsed = context.tenure() == Tenure::Lapsed;
         let same = context.record().map(|record| record.epoch);
-        memo.gives_way = memo.gives_way.filter(|of| lapsed && Some(*of) == same);
+        memo.steps_down = memo.steps_down.filter(|of| lapsed && Some(*of) == same);
         if matches!(context.tenure(), Tenure::Other(holder) if holder.serving) {
             // A member did take over, so this one may be of use again. A member that took the lease and does not serve
             // may be as unable: if all volumes are full, the lease would move back and forth without end, with one
             // timeline each time.
-            memo.gave_way = None;
+            memo.stepped_down = None;
         }
         return;
     };
@@ -75,10 +75,10 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let could = could && failsafe::is_lease_writable(context);
     let unable = overdue && is_rested(context, memo) && could;
     // A planned stop is no inability: it has its own time limit, and releases the lease at its end.
-    let serves = memo.gives_way.is_none() && !is_stopping_fast(context, memo);
+    let serves = memo.steps_down.is_none() && !is_stopping_fast(context, memo);
     if serves && (unable || matches!(recovery::of(context, memo), Some(Way::GiveWay(_)))) {
-        memo.gives_way = Some(epoch);
-        memo.gave_way = Some(context.now);
+        memo.steps_down = Some(epoch);
+        memo.stepped_down = Some(context.now);
     }
 }
 
@@ -99,7 +99,7 @@ fn relieves(context: &Context, memo: &Memo) -> Option<BootTime> {
         Tenure::Held { .. } => memo.relieves.filter(|late| context.now < late.plus(CALM)),
         Tenure::Other(_) => {
             let reply = context.observed.reply.as_ref();
-            now(reply.is_some_and(|reply| reply.gives_way && reply.epoch == record.epoch))
+            now(reply.is_some_and(|reply| reply.steps_down && reply.epoch == record.epoch))
         }
         Tenure::Vacant => now(record
             .release
@@ -115,20 +115,20 @@ pub(super) fn is_mute(context: &Context) -> bool {
     greeted.is_some_and(|greeted| context.now >= greeted.plus(GREETING))
 }
 
-pub(super) const GIVE_WAY: Rule = Rule {
-    name: "give-way",
-    family: "give_way",
+pub(super) const STEP_DOWN: Rule = Rule {
+    name: "step-down",
+    family: "step_down",
     what: "A holder that cannot write stops PostgreSQL and releases the lease, if another member could take over.",
     protocol: &[8, 16],
     kind: RuleKind::Act,
-    decide: give_way,
+    decide: step_down,
     on_backoff: OnBackoff::Yield,
 };
 
 /// Stops all processes of PostgreSQL, and releases the lease. Until then the lease is not renewed, and members that
 /// report learn of it.
-fn give_way(context: &Context, draft: &mut Draft) -> Option<Verdict> {
-    draft.memo.gives_way?;
+fn step_down(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    draft.memo.steps_down?;
     if context.final_position().is_some() {
         // Without room this member would be elected again if it saw first that the lease is free.
         let successor = inheritor(context, draft.memo).filter(|_| !room::has_room(context));
@@ -146,7 +146,7 @@ fn give_way(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 fn why(context: &Context, draft: &Draft) -> Cow<'static, str> {
     // The memory before this holder decided to step down.
     let before = Memo {
-        gave_way: None,
+        stepped_down: None,
         ..draft.memo.clone()
     };
     match recovery::of(context, &before) {
@@ -179,7 +179,7 @@ fn inheritor(context: &Context, memo: &Memo) -> Option<String> {
 
 /// True if the answers to reports say that this holder steps down.
 pub(super) fn is_said(memo: &Memo, epoch: Epoch) -> bool {
-    memo.gives_way == Some(epoch)
+    memo.steps_down == Some(epoch)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use crate::quorum::SyncRule;
 
 #[test]
 fn an_elected_standby_has_more_time_to_replay() {
-    let gives_way = |answers: bool, now: u64| {
+    let steps_down = |answers: bool, now: u64| {
         let mut observed = stuck(now);
         observed.postgres.process = Process::Running { mode: Mode::Standby };
         observed.postgres.answer.as_mut().unwrap().in_recovery = true;
@@ -19,11 +19,11 @@ fn an_elected_standby_has_more_time_to_replay() {
             unable_since: Some(BootTime(1_000)),
             ..settled()
         };
-        decide(&observed, &memo, BootTime(now)).memo.gives_way.is_some()
+        decide(&observed, &memo, BootTime(now)).memo.steps_down.is_some()
     };
-    assert!(!gives_way(true, 1_000 + UNABLE.0));
-    assert!(gives_way(false, 1_000 + UNABLE.0));
-    assert!(gives_way(true, 1_000 + REPLAYING.0));
+    assert!(!steps_down(true, 1_000 + UNABLE.0));
+    assert!(steps_down(false, 1_000 + UNABLE.0));
+    assert!(steps_down(true, 1_000 + REPLAYING.0));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_holder_whose_postgresql_ends_again_and_again_has_less_time() {
         runs: bool,
         rule: bool,
     }
-    let gives_way = |ends: &Ends, after: u64| {
+    let steps_down = |ends: &Ends, after: u64| {
         let now = 200_000;
         let mut observed = stuck(now);
         (observed.postgres.process, observed.postgres.answer) = (Process::Stopped { exit: None }, None);
@@ -51,7 +51,7 @@ fn a_holder_whose_postgresql_ends_again_and_again_has_less_time() {
             last_exit: Some(BootTime(now - ends.last)),
             ..settled()
         };
-        decide(&observed, &memo, BootTime(now)).memo.gives_way.is_some()
+        decide(&observed, &memo, BootTime(now)).memo.steps_down.is_some()
     };
     let ends = Ends {
         crashes: 3,
@@ -59,7 +59,7 @@ fn a_holder_whose_postgresql_ends_again_and_again_has_less_time() {
         runs: true,
         rule: true,
     };
-    assert!(gives_way(&ends, ENDING.0) && !gives_way(&ends, ENDING.0 - 1));
+    assert!(steps_down(&ends, ENDING.0) && !steps_down(&ends, ENDING.0 - 1));
     let patient = [
         (Ends { crashes: 2, ..ends }, "a second start may well help"),
         (
@@ -70,7 +70,7 @@ fn a_holder_whose_postgresql_ends_again_and_again_has_less_time() {
     ];
     for (ends, because) in patient {
         assert!(
-            !gives_way(&ends, UNABLE.0 - 1) && gives_way(&ends, UNABLE.0),
+            !steps_down(&ends, UNABLE.0 - 1) && steps_down(&ends, UNABLE.0),
             "{because}"
         );
     }
@@ -79,7 +79,7 @@ fn a_holder_whose_postgresql_ends_again_and_again_has_less_time() {
         runs: false,
         ..ends
     };
-    assert!(gives_way(&down, ENDING.0), "it does not come up");
+    assert!(steps_down(&down, ENDING.0), "it does not come up");
 }
 
 /// The primary's canary is overdue; `orders-1` streams and reports.
@@ -101,16 +101,20 @@ fn an_overdue_canary_makes_the_holder_step_down() {
     let decision = decided(&observed, 9_000);
     assert_eq!(
         (decision.rule, decision.action),
-        ("give-way", Action::Stop(Stop::Immediate))
+        ("step-down", Action::Stop(Stop::Immediate))
     );
-    assert_eq!(decision.memo.gives_way, Some(Epoch(1)));
+    assert_eq!(decision.memo.steps_down, Some(Epoch(1)));
     assert!(is_said(&decision.memo, Epoch(1)) && !is_said(&decision.memo, Epoch(2)));
     observed.postgres.wrote = Some(BootTime(9_001).minus(CANARY));
-    assert_ne!(decided(&observed, 9_000).rule, "give-way", "a slow disk is no dead one");
+    assert_ne!(
+        decided(&observed, 9_000).rule,
+        "step-down",
+        "a slow disk is no dead one"
+    );
 }
 
-fn gives_way(observed: &Observed, memo: &Memo, now: u64) -> bool {
-    decide(observed, memo, BootTime(now)).memo.gives_way.is_some()
+fn steps_down(observed: &Observed, memo: &Memo, now: u64) -> bool {
+    decide(observed, memo, BootTime(now)).memo.steps_down.is_some()
 }
 
 fn relieving(since: u64) -> Memo {
@@ -128,9 +132,9 @@ fn a_holder_that_relieved_one_that_could_not_write_has_a_longer_canary_limit() {
         observed.postgres.wrote = Some(BootTime(now - by));
         observed
     };
-    assert!(gives_way(&late(CANARY.0), &settled(), now), "no disk was slow before");
-    assert!(!gives_way(&late(SLOW.0 - 1), &relieving(now - 1_000), now));
-    assert!(gives_way(&late(SLOW.0), &relieving(now - 1_000), now), "it hangs");
+    assert!(steps_down(&late(CANARY.0), &settled(), now), "no disk was slow before");
+    assert!(!steps_down(&late(SLOW.0 - 1), &relieving(now - 1_000), now));
+    assert!(steps_down(&late(SLOW.0), &relieving(now - 1_000), now), "it hangs");
     let calm = decide(&late(100), &relieving(now - CALM.0), BootTime(now)).memo;
     assert_eq!(calm.relieves, None, "its disk has been well for long enough");
     assert!(
@@ -141,7 +145,7 @@ fn a_holder_that_relieved_one_that_could_not_write_has_a_longer_canary_limit() {
     );
     let mut mute = late(100);
     mute.postgres.greeted = Some(BootTime(now).minus(GREETING));
-    assert!(gives_way(&mute, &relieving(now - 1_000), now), "that is no slow disk");
+    assert!(steps_down(&mute, &relieving(now - 1_000), now), "that is no slow disk");
 }
 
 #[test]
@@ -153,7 +157,7 @@ fn a_slow_holder_after_a_slow_holder_keeps_the_lease() {
             // Each write takes 6 s, and counts from its beginning.
             observed.postgres.wrote = Some(BootTime(now - now % 6_000 - 6_000));
             memo = decide(&observed, &memo, BootTime(*now)).memo;
-            memo.gives_way.is_some()
+            memo.steps_down.is_some()
         })
     };
     assert!(lasts(settled()).is_some_and(|at| at < 65_000));
@@ -165,7 +169,7 @@ fn a_holder_that_could_not_write_is_known_by_its_answers_or_by_a_release_without
     let relieves = |observed: &Observed| decide(observed, &relieving(0), BootTime(1_200)).memo.relieves;
     let mut other = standby();
     assert_eq!(relieves(&other), None, "that one is dead, or well");
-    other.reply.as_mut().unwrap().gives_way = true;
+    other.reply.as_mut().unwrap().steps_down = true;
     assert_eq!(relieves(&other), Some(BootTime(1_200)));
     other.reply.as_mut().unwrap().epoch = Epoch(0);
     assert_eq!(relieves(&other), None, "of an earlier tenure");
@@ -190,16 +194,16 @@ fn a_postmaster_that_accepts_no_session_makes_a_holder_step_down_and_a_standby_u
     let now = 30_000;
     let mut observed = stuck(now);
     observed.postgres.wrote = Some(BootTime(now));
-    assert_ne!(decided(&observed, now).rule, "give-way", "it was not asked yet");
+    assert_ne!(decided(&observed, now).rule, "step-down", "it was not asked yet");
     observed.postgres.greeted = Some(BootTime(now - GREETING.0 + 1));
     assert_ne!(
         decided(&observed, now).rule,
-        "give-way",
+        "step-down",
         "a busy machine is no dead postmaster"
     );
     assert_eq!(report::readiness(&observed, BootTime(now)), Ok(()));
     observed.postgres.greeted = Some(BootTime(now).minus(GREETING));
-    assert_eq!(decided(&observed, now).rule, "give-way", "though it writes");
+    assert_eq!(decided(&observed, now).rule, "step-down", "though it writes");
     let mut standby = standby();
     for (greeted, ready) in [(now - GREETING.0 + 1, true), (now - GREETING.0, false)] {
         standby.postgres.greeted = Some(BootTime(greeted));
@@ -221,7 +225,7 @@ fn no_holder_steps_down_if_no_member_could_take_over() {
     for (index, spoil) in spoil.iter().enumerate() {
         let mut observed = stuck(9_000);
         spoil(&mut observed);
-        assert_ne!(decided(&observed, 9_000).rule, "give-way", "{index}");
+        assert_ne!(decided(&observed, 9_000).rule, "step-down", "{index}");
     }
 }
 
@@ -288,17 +292,17 @@ fn an_elected_holder_that_cannot_begin_leaves_the_lease_to_a_member_that_covers_
     for now in [behind.clone(), down(behind.clone())] {
         let decision = at_last(&behind, now);
         assert_eq!(
-            decision.memo.gives_way, None,
+            decision.memo.steps_down, None,
             "it alone has what may have been acknowledged"
         );
     }
     let mut forked = cannot_begin(0x180);
     let peer = forked.peers.get_mut("orders-2").unwrap();
     peer.position.as_mut().unwrap().timeline = Timeline(2);
-    assert_eq!(at_last(&forked, forked.clone()).memo.gives_way, None);
+    assert_eq!(at_last(&forked, forked.clone()).memo.steps_down, None);
     let observed = cannot_begin(0x100);
     let unknown = at_last(&down(observed.clone()), down(observed));
-    assert_eq!(unknown.memo.gives_way, None, "where its WAL ends was never known");
+    assert_eq!(unknown.memo.steps_down, None, "where its WAL ends was never known");
 }
 
 /// Both others follow, and enough of them could promise.
@@ -322,7 +326,7 @@ fn no_holder_steps_down_for_members_without_room() {
         for pod in pods {
             observed.peers.get_mut(*pod).unwrap().report.full = [Volume::Wal].into();
         }
-        gives_way(&observed, &settled(), now)
+        steps_down(&observed, &settled(), now)
     };
     assert!(full(&[]));
     assert!(
@@ -358,12 +362,12 @@ fn an_elected_holder_without_room_leaves_the_lease_at_once_to_a_member_with_room
     // It would be elected again if it were the first to see that the lease is free.
     assert_eq!(left, (Some(position()), Some("orders-2")));
     assert_eq!(
-        decided(true, true, false).memo.gives_way,
+        decided(true, true, false).memo.steps_down,
         None,
         "that one could not be promoted either"
     );
     assert_eq!(
-        decided(true, false, true).memo.gives_way,
+        decided(true, false, true).memo.steps_down,
         None,
         "what it has room for, it has begun"
     );
@@ -413,21 +417,21 @@ fn the_lease_is_released_once_and_left_alone_then() {
     });
     observed.lease.holder_since = BootTime(now);
     let decision = decide(&observed, &decision.memo, BootTime(now + 10));
-    assert_eq!((decision.action, decision.memo.gives_way), (Action::Wait, None));
+    assert_eq!((decision.action, decision.memo.steps_down), (Action::Wait, None));
 }
 
 #[test]
 fn a_holder_that_steps_down_does_so_until_another_epoch() {
-    let gives_way = |epoch: u64| {
+    let steps_down = |epoch: u64| {
         let mut lapsed = primary();
         lapsed.lease.confirmed = None;
         let memo = Memo {
-            gives_way: Some(Epoch(epoch)),
+            steps_down: Some(Epoch(epoch)),
             ..settled()
         };
-        decide(&lapsed, &memo, BootTime(1_500)).memo.gives_way
+        decide(&lapsed, &memo, BootTime(1_500)).memo.steps_down
     };
-    assert_eq!((gives_way(1), gives_way(0)), (Some(Epoch(1)), None));
+    assert_eq!((steps_down(1), steps_down(0)), (Some(Epoch(1)), None));
 }
 
 #[test]
@@ -435,24 +439,24 @@ fn a_long_recovery_is_interrupted_once_in_two_minutes_at_most() {
     let now = 400_000;
     let mut observed = stuck(now);
     observed.postgres.answer.as_mut().unwrap().in_recovery = true;
-    let unable = |gave_way| Memo {
+    let unable = |stepped_down| Memo {
         unable_since: Some(BootTime(now).minus(UNABLE)),
-        gave_way,
+        stepped_down,
         ..settled()
     };
     let rule = |memo: &Memo| decide(&observed, memo, BootTime(now)).rule;
-    assert_eq!(rule(&unable(None)), "give-way");
-    assert_ne!(rule(&unable(Some(BootTime(now - AGAIN.0 + 1)))), "give-way");
-    assert_eq!(rule(&unable(Some(BootTime(now).minus(AGAIN)))), "give-way");
+    assert_eq!(rule(&unable(None)), "step-down");
+    assert_ne!(rule(&unable(Some(BootTime(now - AGAIN.0 + 1)))), "step-down");
+    assert_eq!(rule(&unable(Some(BootTime(now).minus(AGAIN)))), "step-down");
     // Once another member has served in between, it is of use again; not if that one only held the lease.
-    let gave_way = unable(Some(BootTime(now - 10_000)));
-    let after = |other: &Observed| decide(other, &gave_way, BootTime(1_100)).memo.gave_way;
+    let stepped_down = unable(Some(BootTime(now - 10_000)));
+    let after = |other: &Observed| decide(other, &stepped_down, BootTime(1_100)).memo.stepped_down;
     assert_eq!(after(&standby()), None);
     let mut unable_as_well = standby();
     record(&mut unable_as_well).holder.as_mut().unwrap().serving = false;
-    assert_eq!(after(&unable_as_well), gave_way.gave_way);
+    assert_eq!(after(&unable_as_well), stepped_down.stepped_down);
     assert_eq!(
-        decide(&observed, &gave_way, BootTime(now)).memo.gave_way,
-        gave_way.gave_way
+        decide(&observed, &stepped_down, BootTime(now)).memo.stepped_down,
+        stepped_down.stepped_down
     );
 }
