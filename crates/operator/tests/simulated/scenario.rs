@@ -360,7 +360,9 @@ impl Running {
             .skip(usize::try_from(known.saturating_sub(dropped)).unwrap())
         {
             let entry = read(line);
-            let what = decided(&entry["decision"]);
+            // The others are about operations and backups.
+            let Some(decision) = entry.get("decision") else { continue };
+            let what = decided(decision);
             if what != self.last {
                 self.last.clone_from(&what);
                 news.push((entry["at"].as_str().unwrap().parse().unwrap(), what));

@@ -77,10 +77,9 @@ fn shipped(edit: &Edit) -> Vec<String> {
 fn decisions(of: &Arc<Decisions>) -> Vec<String> {
     let key = Key::database(NAMESPACE.to_owned(), NAME.to_owned());
     let text = of.text(&key).unwrap_or_default();
-    let decisions = text
-        .lines()
-        .skip(1)
-        .map(|line| serde_json::from_str::<Value>(line).unwrap()["decision"].take());
+    // Lines without it are about operations.
+    let about_the_database = |line| serde_json::from_str::<Value>(line).unwrap().get("decision").cloned();
+    let decisions = text.lines().skip(1).filter_map(about_the_database);
     let told = decisions.map(|decision| {
         let text = |name: &str| decision[name].as_str().unwrap_or_default().to_owned();
         let action = &decision["action"];
