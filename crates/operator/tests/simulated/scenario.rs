@@ -361,7 +361,9 @@ impl Running {
         {
             let entry = read(line);
             // The others are about operations and backups.
-            let Some(decision) = entry.get("decision") else { continue };
+            let Some(decision) = entry.get("decision") else {
+                continue;
+            };
             let what = decided(decision);
             if what != self.last {
                 self.last.clone_from(&what);
