@@ -21,6 +21,7 @@ mod unprivileged;
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -84,15 +85,16 @@ SELECT labelfile FROM pg_backup_stop();
 async fn stub_is_not_archived(cluster: &Cluster, primary: u32, archived: &Path) {
     let wal = cluster.volume(primary).join("pgdata/pg_wal");
     let stub = "# No such timeline: its number was reserved and not used, or its history is not known here.\n";
-    fs::write(wal.join("00000002.history"), stub).expect("written");
     let mark = |mark: &str| wal.join(format!("archive_status/00000002.history.{mark}"));
-    fs::write(mark("ready"), "").expect("written");
-    let is_done = async |cluster: &Cluster| {
-        let wakes_the_archiver = "SELECT pg_logical_emit_message(true, '', 'x'), pg_switch_wal()";
-        cluster.sql(primary, wakes_the_archiver).await.expect("a segment");
-        mark("done").exists().then_some(())
-    };
-    cluster.until("the stub counts as archived", 60, is_done).await;
+    let (_, uid, gid) = unprivileged::user();
+    for (file, content) in [(wal.join("00000002.history"), stub), (mark("ready"), "")] {
+        fs::write(&file, content).expect("written");
+        chown(&file, Some(uid), Some(gid)).expect("the server's own");
+    }
+    let wakes_the_archiver = "SELECT pg_logical_emit_message(true, '', 'x'), pg_switch_wal()";
+    cluster.sql(primary, wakes_the_archiver).await.expect("a segment");
+    let is_done = async |_: &Cluster| mark("done").exists().then_some(());
+    cluster.until("the stub counts as archived", 90, is_done).await;
     assert!(archived.exists() && !archived.join("00000002.history").exists());
 }
 

@@ -512,8 +512,8 @@ fn a_member_that_lost_its_volume_is_copied_again() {
 }
 
 #[test]
-fn a_primary_that_cannot_write_gives_way() {
-    in_a_cluster("a_primary_that_cannot_write_gives_way", spec(), |cluster| async move {
+fn a_primary_that_cannot_write_steps_down() {
+    in_a_cluster("a_primary_that_cannot_write_steps_down", spec(), |cluster| async move {
         let first = with_a_row(&cluster).await;
         // Its agent goes on and renews the lease.
         cluster.freeze_servers(first);

@@ -178,8 +178,8 @@ fn a_planned_stop_waits_for_no_slow_standby() {
 }
 
 #[test]
-fn a_primary_whose_postmaster_stands_still_gives_way() {
-    let name = "a_primary_whose_postmaster_stands_still_gives_way";
+fn a_primary_whose_postmaster_stands_still_steps_down() {
+    let name = "a_primary_whose_postmaster_stands_still_steps_down";
     in_a_cluster(name, spec(), |cluster| async move {
         let first = with_a_row(&cluster).await;
         // Its sessions go on, as do its WAL senders and the agent's canary.

@@ -250,6 +250,9 @@ impl Cluster {
         match read {
             Ok(found) => Ok(Ok(found.into_iter().map(|object| value(object, kind)).collect())),
             Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(Err("not allowed".to_owned())),
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                Ok(Err("this cluster does not know the kind".to_owned()))
+            }
             Err(error) => Err(self.explain(error)),
         }
     }
@@ -308,12 +311,14 @@ fn choose(file: &Kubeconfig, context: Option<&str>) -> Result<()> {
     }
 }
 
-/// Whether an object of a list concerns the database: a claim by its name, an event by what it is about.
+/// Whether an object of a list concerns the database: a claim by its name, an event by what it is about, one of our own kinds by
+/// its clusterRef.
 fn concerns(names: &Names, kind: &ApiResource, object: &DynamicObject) -> bool {
     let ours = |name: &str| snapshot_name(names, name);
     match kind.kind.as_str() {
         "PersistentVolumeClaim" => object.metadata.name.as_deref().is_some_and(|name| claim(names, name)),
         "Event" => object.data["involvedObject"]["name"].as_str().is_some_and(ours),
+        _ if kind.group == api::GROUP => object.data["spec"]["clusterRef"]["name"] == names.cluster(),
         _ => true,
     }
 }

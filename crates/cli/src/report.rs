@@ -9,7 +9,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
-use serde_json::json;
+use operator::cache::{Key, Kind};
+use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, OPERATOR};
 use crate::file::RECORDED;
@@ -32,29 +33,47 @@ pub fn files(mut snapshot: Snapshot, name: &str, logs: &Result<Files, String>) -
         ("README.txt".to_owned(), readme(&snapshot, name, logs)),
         ("objects.yaml".to_owned(), objects(&snapshot)?),
     ];
-    let database = snapshot.of("ClusteredDatabase").next();
-    let namespace = database.and_then(|database| database["metadata"]["namespace"].as_str());
-    let key = format!("{}/{name}", namespace.unwrap_or_default());
+    let keys = keys(&snapshot);
     for (pod, log) in logs.iter().flatten() {
-        let ours = log.lines().filter(|line| is_about(line, &key));
+        let ours = log.lines().filter(|line| is_about(line, &keys));
         let lines = ours.map(redact::text).collect::<Vec<_>>().join("\n");
         files.push((format!("operator/{pod}.log"), lines + "\n"));
     }
     Ok(files)
 }
 
-/// Whether a line of the operator's log is about this database or about none: the operator serves others as well.
-fn is_about(line: &str, key: &str) -> bool {
+/// The database, its operations, backups and users, as the operator's log names them.
+fn keys(snapshot: &Snapshot) -> Vec<String> {
+    let kinds = [
+        ("ClusteredDatabase", Kind::Database),
+        ("ClusteredDatabaseOperation", Kind::Operation),
+        ("DatabaseBackup", Kind::Backup),
+        ("DatabaseUser", Kind::User),
+    ];
+    let key = |kind, object: &Value| {
+        let [namespace, name] =
+            ["namespace", "name"].map(|field| object["metadata"][field].as_str().unwrap_or_default());
+        let (namespace, name) = (namespace.into(), name.into());
+        Key { kind, namespace, name }.to_string()
+    };
+    let keys = kinds.map(|(name, kind)| snapshot.of(name).map(move |object| key(kind, object)));
+    keys.into_iter().flatten().collect()
+}
+
+/// Whether a line of the operator's log is about one of these or about none: the operator serves others as well.
+fn is_about(line: &str, keys: &[String]) -> bool {
     let fields = ["database", "object"];
     let about_one = fields
         .iter()
         .any(|field| line.contains(&format!("\"{field}\"")) || line.contains(&format!("{field}=")));
-    let names = |quote: &str| line.contains(&format!("{quote}{key}{quote}"));
-    !about_one
-        || names("\"")
-        || line
-            .split_whitespace()
-            .any(|word| word.strip_prefix("database=") == Some(key))
+    let ends = |rest: &str| rest.is_empty() || rest.starts_with([' ', ',']);
+    let is_named = |key: &String| {
+        let mut values = fields
+            .iter()
+            .flat_map(|field| line.split(&format!("{field}={key}")).skip(1).collect::<Vec<_>>());
+        line.contains(&format!("\"{key}\"")) || values.any(ends)
+    };
+    !about_one || keys.iter().any(is_named)
 }
 
 /// The objects as documents of one YAML text. A kind that was read completely is a typed list, also an empty one.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
-use api::ClusteredDatabase;
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, DatabaseUser};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -48,6 +48,9 @@ pub fn kinds() -> Vec<ApiResource> {
         ApiResource::erase::<PodDisruptionBudget>(&()),
         ApiResource::erase::<NetworkPolicy>(&()),
         ApiResource::erase::<Event>(&()),
+        ApiResource::erase::<ClusteredDatabaseOperation>(&()),
+        ApiResource::erase::<DatabaseBackup>(&()),
+        ApiResource::erase::<DatabaseUser>(&()),
     ]
 }
 

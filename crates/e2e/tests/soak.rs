@@ -1,5 +1,5 @@
-//! End-to-end: random faults, for 90 seconds; `cargo xtask test --long` makes 20 minutes of it, and `cargo xtask soak` any
-//! number.
+//! End-to-end: random faults, for 20 minutes in `cargo xtask test --long`, for 90 seconds if one asks for it by name. `cargo xtask soak`
+//! makes any number of them.
 
 use std::time::Duration;
 

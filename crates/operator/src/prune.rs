@@ -144,7 +144,7 @@ pub fn storage_class(class: &mut StorageClass) {
     class.parameters = None;
 }
 
-/// Keeps, of a node, its name, and the fields that say whether it takes pods.
+/// Keeps, of a node, its name, and the fields that say whether it is cordoned.
 pub fn node(node: &mut Node) {
     lean(&mut node.metadata);
     node.metadata.annotations = None;

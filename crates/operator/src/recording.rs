@@ -78,7 +78,13 @@ impl<'de> Deserialize<'de> for Line {
         if let Some(backup) = only("backup") {
             return read(backup).map(|backup| Self::Backup { backup });
         }
-        read(value).map(Self::Database)
+        match value.as_object().filter(|fields| fields.len() == 1) {
+            Some(fields) => {
+                let about = fields.keys().next().map_or("", String::as_str);
+                Err(D::Error::custom(format!("unknown object `{about}`")))
+            }
+            None => read(value).map(Self::Database),
+        }
     }
 }
 
@@ -413,5 +419,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
         let error = serde_json::from_str::<Line>(r#"{"operation": {"at": "2026-01-01T00:00:00Z"}}"#).unwrap_err();
         assert!(error.to_string().contains("missing field `name`"), "{error}");
+        let error = serde_json::from_str::<Line>(r#"{"pooler": {}}"#).unwrap_err();
+        assert_eq!(error.to_string(), "unknown object `pooler`");
     }
 }

@@ -259,8 +259,8 @@ Flux, Helm (`--wait`) and kpt judge a database by
 set up. An object that no operator has seen yet counts as `Current` there: wait for `Ready`
 (`kubectl wait --for=condition=Ready`) where an operator may be missing.
 
-Argo CD knows nothing of a kind without a script. `manifests/argocd/argocd-cm.yaml` has one for
-databases and one for operations; its head says how to add them.
+Argo CD knows nothing of a kind without a script. `manifests/argocd/argocd-cm.yaml` has one each for
+databases, operations, backups and users; its head says how to add them.
 
 A rest that the spec asks for (`hibernated`, `fenced`, `paused`) is no progress: `Ready` is `True`,
 and its reason says which rest it is. To wait until a database serves, wait for `Available`.
@@ -301,32 +301,48 @@ fn tools_see_what_people_see() {
     );
 }
 
-#[test]
-fn an_operation_is_healthy_once_it_is_over_as_its_user_wanted() {
-    let object = |phase: Option<&str>| {
+/// What Argo CD says of objects of this kind with these statuses.
+fn argo(kind: &str, statuses: &[Value]) -> Vec<String> {
+    let object = |status: &Value| {
         json!({
-            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabaseOperation",
-            "metadata": {"name": "op", "namespace": "shop", "uid": "u", "generation": 1},
-            "spec": {"clusterRef": {"name": "demo"}, "restart": {}},
-            "status": phase.map(|phase| json!({"phase": phase, "message": "why"})),
+            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": kind,
+            "metadata": {"name": "o", "namespace": "shop", "uid": "u", "generation": 2},
+            "spec": {"clusterRef": {"name": "demo"}}, "status": status,
         })
     };
+    let objects: Vec<_> = statuses.iter().map(|status| ("o", object(status))).collect();
+    let answers = judged(kind, &objects);
+    answers.into_iter().map(|answer| answer.argo).collect()
+}
+
+#[test]
+fn operations_and_backups_are_healthy_once_they_are_over_as_their_user_wanted() {
     let cases = [
-        (None, "Progressing"),
-        (Some("Pending"), "Progressing"),
-        (Some("Running"), "Progressing"),
-        (Some("Completed"), "Healthy"),
-        (Some("Cancelled"), "Healthy"),
-        (Some("Failed"), "Degraded"),
+        (Value::Null, "Progressing"),
+        (json!("Pending"), "Progressing"),
+        (json!("Running"), "Progressing"),
+        (json!("Completed"), "Healthy"),
+        (json!("Cancelled"), "Healthy"),
+        (json!("Failed"), "Degraded"),
     ];
-    let objects: Vec<_> = cases
-        .iter()
-        .map(|(phase, _)| (phase.unwrap_or("none"), object(*phase)))
-        .collect();
-    let found: Vec<_> = judged("ClusteredDatabaseOperation", &objects)
-        .into_iter()
-        .map(|answer| answer.argo)
-        .collect();
-    let wanted: Vec<_> = cases.iter().map(|(_, argo)| (*argo).to_owned()).collect();
-    assert_eq!(found, wanted);
+    let statuses = cases
+        .clone()
+        .map(|(phase, _)| json!({"phase": phase, "message": "why"}));
+    for kind in ["ClusteredDatabaseOperation", "DatabaseBackup"] {
+        assert_eq!(argo(kind, &statuses), cases.clone().map(|(_, argo)| argo), "{kind}");
+    }
+}
+
+#[test]
+fn a_user_is_healthy_as_far_as_its_policy_goes() {
+    let cases = [
+        (json!({}), "Progressing"),
+        (json!({"phase": "Pending", "observedGeneration": 2}), "Progressing"),
+        (json!({"phase": "Ready", "observedGeneration": 1}), "Progressing"),
+        (json!({"phase": "Ready", "observedGeneration": 2}), "Healthy"),
+        (json!({"phase": "Planned", "observedGeneration": 2}), "Healthy"),
+        (json!({"phase": "Failed", "observedGeneration": 2}), "Degraded"),
+    ];
+    let statuses = cases.clone().map(|(status, _)| status);
+    assert_eq!(argo("DatabaseUser", &statuses), cases.map(|(_, argo)| argo));
 }

@@ -179,7 +179,7 @@ pub(super) fn settled(facts: &Facts<'_>, primary: &Pod) -> bool {
     !under_way(facts) && reasons(facts, primary).all(|reason| matches!(reason, Reason::Requested(_)))
 }
 
-/// Those that may take over now, the fittest first: one on a node that takes pods, the requested, an updated, the preferred
+/// Those that may take over now, the fittest first: one on a node that is not cordoned, the requested, an updated, the preferred
 /// one, then by how much WAL they were known to have.
 fn candidates<'a>(facts: &Facts<'a>, primary: &Pod, reason: Reason<'_>) -> Vec<&'a Pod> {
     // While others are away a primary is moved only if nothing else can go on without it, or the user says so.

@@ -172,7 +172,7 @@ fn start(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     }
     let settings = to_start_with(context)?;
     let because = match recovery::of(context, draft.memo) {
-        Some(Way::InPlace(why) | Way::GiveWay(why)) => format!("this member holds the lease: {why}").into(),
+        Some(Way::InPlace(why) | Way::StepDown(why)) => format!("this member holds the lease: {why}").into(),
         None => Cow::from("this member holds the lease"),
     };
     Verdict::new(

@@ -701,7 +701,7 @@ proptest! {
     /// A holder that steps down holds the lease and knows others. It does so once, and not again before two minutes
     /// have passed or another member has held the lease.
     #[test]
-    fn nobody_gives_way_to_nobody_or_twice(observed in crashed(), memo in memos(), now in times()) {
+    fn nobody_steps_down_for_nobody_or_twice(observed in crashed(), memo in memos(), now in times()) {
         let decision = decide(&observed, &memo, now);
         if decision.memo.steps_down.is_some() {
             prop_assert!(holds(&observed, now) && others_are_there(&observed, now), "{:?}", decision);

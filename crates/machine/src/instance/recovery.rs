@@ -40,7 +40,7 @@ pub(super) enum Way {
     /// It recovers, for this reason.
     InPlace(String),
     /// It leaves the lease to another member, for this reason.
-    GiveWay(String),
+    StepDown(String),
 }
 
 /// Decides between the two.
@@ -64,7 +64,7 @@ pub(super) fn way(crashed: &Crashed) -> Way {
     if !crashed.writable {
         return Way::InPlace(format!("{replays}; the Lease cannot be written for an election"));
     }
-    Way::GiveWay(format!(
+    Way::StepDown(format!(
         "{replays}: it steps down, an election takes {}",
         seconds(election)
     ))

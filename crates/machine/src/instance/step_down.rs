@@ -76,7 +76,7 @@ pub(super) fn remember(context: &Context, memo: &mut Memo) {
     let unable = overdue && is_rested(context, memo) && could;
     // A planned stop is no inability: it has its own time limit, and releases the lease at its end.
     let serves = memo.steps_down.is_none() && !is_stopping_fast(context, memo);
-    if serves && (unable || matches!(recovery::of(context, memo), Some(Way::GiveWay(_)))) {
+    if serves && (unable || matches!(recovery::of(context, memo), Some(Way::StepDown(_)))) {
         memo.steps_down = Some(epoch);
         memo.stepped_down = Some(context.now);
     }
@@ -150,7 +150,7 @@ fn why(context: &Context, draft: &Draft) -> Cow<'static, str> {
         ..draft.memo.clone()
     };
     match recovery::of(context, &before) {
-        Some(Way::GiveWay(because)) => because.into(),
+        Some(Way::StepDown(because)) => because.into(),
         Some(Way::InPlace(_)) | None => {
             "this member holds the lease and cannot write: it steps down in favour of one that can".into()
         }

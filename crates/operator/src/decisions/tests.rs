@@ -53,6 +53,32 @@ fn a_database_at_rest_adds_nothing() {
 }
 
 #[test]
+fn each_object_of_a_database_adds_what_is_new_about_it() {
+    let (decisions, scene) = (Decisions::default(), Scene::ready(3));
+    let line = || {
+        let decision = scene.decide();
+        let entry =
+            scene.with_wanted(|wanted| Entry::new(wanted, &scene.observed, &scene.stored, &decision, scene.now));
+        Line::Database(Box::new(entry))
+    };
+    let [one, other] = ["one", "other"].map(|name| Key::operation("shop", name));
+    let note = |object: &Key, uid: &str, decided: &str| {
+        decisions.note_about(&key("demo"), uid, object, &decided, line);
+        lines(&decisions, "demo")
+    };
+    assert_eq!((note(&one, "u", "a"), note(&other, "u", "a")), (1, 2));
+    assert_eq!(
+        (note(&one, "u", "a"), note(&other, "u", "a")),
+        (2, 2),
+        "no news of either"
+    );
+    assert_eq!((note(&one, "u", "b"), note(&one, "u", "a")), (3, 4));
+    decisions.forget(&one);
+    assert_eq!((note(&other, "u", "a"), note(&one, "u", "a")), (4, 5), "made again");
+    assert_eq!(note(&one, "v", "a"), 1, "the database was made again");
+}
+
+#[test]
 fn another_resource_of_the_same_name_begins_anew() {
     let (decisions, mut scene) = (Decisions::default(), Scene::ready(3));
     note(&decisions, &scene, "demo", "u");

@@ -277,7 +277,9 @@ impl<A: Asking> Host for Askers<A> {
         let uid = self.caches.databases.own(&of).flatten().and_then(|of| of.uid());
         // That one has ended is no news: a new operator sees all that have ever ended.
         if let (Some(uid), true) = (uid, decision.action != Action::Wait(None)) {
-            let decided = (&decision.action, decision.rule);
+            // What is waited for names the others that wait, and changes with each that ends.
+            let enters = matches!(decision.action, Action::Enter(..)).then_some(&decision.action);
+            let decided = (&seen.uid, enters, decision.rule);
             let line = || {
                 let entry = AskedEntry::new(&key.name, &wanted, &seen.observed, &seen.stored, &decision, now);
                 A::line(Box::new(entry))

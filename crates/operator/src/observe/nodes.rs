@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::cache::Key;
 use crate::caches::{Caches, is_cordoned};
 
-/// Names of the nodes with pods of this database that take no new ones; `None` if nodes or pods cannot be read. A single node
-/// that cannot be read counts as one that takes pods.
+/// Names of the nodes with pods of this database that are cordoned; `None` if nodes or pods cannot be read. A single node
+/// that cannot be read counts as not cordoned.
 pub fn cordoned(caches: &Caches, key: &Key) -> Option<BTreeSet<String>> {
     let pods = caches.pods.list(key).filter(|_| caches.nodes.is_listed())?;
     let named = pods.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref());

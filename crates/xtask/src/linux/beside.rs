@@ -85,13 +85,18 @@ const BESIDE: [(&str, &[&str]); 12] = [
 
 /// End-to-end tests that only `--long` runs, or whoever asks for them by name: a lower rung sees the same faults, and these show that
 /// it does so for the right reason.
-const LONG: [(&str, &[&str]); 5] = [
+const LONG: [(&str, &[&str]); 7] = [
     // Drivers from other languages' registries.
     ("clients", &["drivers_connect_as_the_documentation_says"]),
     // The same with one volume for all: `a_database_whose_volumes_are_all_full_heals_when_they_grow`, and `machine`'s `cluster::wal_claims`.
     (
         "disks",
         &["a_database_whose_wal_volumes_are_all_full_names_them_and_heals_when_they_grow"],
+    ),
+    // The case `postmaster-kill` of `failover`, in which the operator is killed, too.
+    (
+        "fencing",
+        &["a_killed_postmaster_is_restarted_in_place_without_the_operator"],
     ),
     // It checks the benchmark, not the product.
     ("failover", &["any_postgresql_behind_a_service_can_be_measured"]),
@@ -102,6 +107,8 @@ const LONG: [(&str, &[&str]); 5] = [
     ),
     // `machine`'s `cluster::hibernation`, and the agents' dead-man with real servers.
     ("rest", &["a_database_with_a_frozen_instance_hibernates"]),
+    // Thousands of seeds of the simulator, and the cases of `failover` one by one. `cargo xtask soak` runs it for as long as one likes.
+    ("soak", &["random_faults_leave_a_valid_history"]),
 ];
 
 /// Whether only `--long` runs this test.

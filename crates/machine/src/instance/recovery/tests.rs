@@ -102,7 +102,7 @@ fn the_faster_way_is_taken() {
     ];
     for (crashed, steps_down, words) in table {
         let (gave, because) = match way(&crashed) {
-            Way::GiveWay(because) => (true, because),
+            Way::StepDown(because) => (true, because),
             Way::InPlace(because) => (false, because),
         };
         assert_eq!(gave, steps_down, "{crashed:?}: {because}");
@@ -114,17 +114,17 @@ proptest! {
     /// Without an electable member no holder steps down. More WAL to replay, or a shorter queue elsewhere, never keeps
     /// one from it that would.
     #[test]
-    fn nobody_gives_way_for_nothing(
+    fn nobody_steps_down_for_nothing(
         redo in 0..100 * GB, elapsed in 0_u64..200_000, queue in prop::option::of(0..10 * GB), stepped_down: bool, writable: bool
     ) {
         let crashed = Crashed {
             redo: Bytes(redo), elapsed: Millis(elapsed), candidates: queue.map(Bytes), stepped_down, writable
         };
-        if matches!(way(&crashed), Way::GiveWay(_)) {
+        if matches!(way(&crashed), Way::StepDown(_)) {
             prop_assert!(queue.is_some() && !stepped_down && writable);
             prop_assert!(redo / REPLAYED > elapsed + ELECTION.0);
             let worse = Crashed { redo: Bytes(redo * 2), candidates: queue.map(|queue| Bytes(queue / 2)), ..crashed };
-            prop_assert!(matches!(way(&worse), Way::GiveWay(_)));
+            prop_assert!(matches!(way(&worse), Way::StepDown(_)));
         }
     }
 }
