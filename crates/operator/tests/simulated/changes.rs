@@ -147,11 +147,12 @@ fn mask(value: &mut Value, uid: &str) {
 }
 
 fn kills(steps: &[Step], least: usize) {
-    kills_from(steps, "", least);
+    kills_from(steps, "", least, 1);
 }
 
-/// The same from the last request on that begins like this.
-fn kills_from(steps: &[Step], first: &str, least: usize) {
+/// The same from the last request on that begins like this. Only at each `nth` write, but in a long run at all: a course may be long.
+fn kills_from(steps: &[Step], first: &str, least: usize, nth: usize) {
+    let nth = if std::env::var_os("CDB_LONG").is_some() { 1 } else { nth };
     let (requests, expected) = change(steps, None);
     let from = match first {
         "" => 0,
@@ -161,13 +162,16 @@ fn kills_from(steps: &[Step], first: &str, least: usize) {
             .expect("this request"),
     };
     let spares = ["Get ", "List ", "Watch ", "Create events "];
-    let mut writes = 0;
+    let mut writes = 0_usize;
     for (index, request) in requests.iter().enumerate().skip(from) {
         if spares.iter().any(|spared| request.starts_with(spared)) {
             continue;
         }
         writes += 1;
-        for &carried_out in carried_out(writes) {
+        if !writes.is_multiple_of(nth) {
+            continue;
+        }
+        for &carried_out in carried_out(writes / nth) {
             let kill = Kill {
                 at: index + 1,
                 carried_out,
@@ -216,7 +220,7 @@ fn a_kill_at_any_write_of_a_databases_way_back_leads_to_the_same_end() {
     let retain = json!({"storage": {"retentionPolicy": {"whenDeleted": "Retain"}}});
     // From its finalizer on.
     let first = "Merge clustereddatabases.clustereddatabase.io ns/db";
-    kills_from(&[Step::Edit(retain), Step::Delete, Step::Adopt], first, 15);
+    kills_from(&[Step::Edit(retain), Step::Delete, Step::Adopt], first, 15, 2);
 }
 
 #[test]
