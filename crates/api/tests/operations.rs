@@ -1,26 +1,16 @@
 //! The rules about operations say the same in Rust and in CEL.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+#[path = "support/cel.rs"]
+mod support;
+
 use api::operation::{ClusteredDatabaseOperationSpec, crd, refusal};
 use serde_json::{Value, json};
-
-fn schema() -> Value {
-    let schema = crd().spec.versions[0].schema.clone().unwrap();
-    serde_json::to_value(schema.open_api_v3_schema.unwrap()).unwrap()
-}
-
-/// What the rules in CEL say of a spec, and of changing `old` into it.
-fn cel(schema: &Value, spec: &Value, old: Option<&Value>) -> Vec<String> {
-    let whole = |spec: &Value| kube_cel::apply_defaults(schema, &json!({ "spec": spec }));
-    match kube_cel::Validator::new().validate(schema, &whole(spec), old.map(whole).as_ref()) {
-        Ok(()) => Vec::new(),
-        Err(errors) => errors.into_vec().into_iter().map(|error| error.message).collect(),
-    }
-}
+use support::{cel, schema};
 
 #[test]
 fn a_text_has_the_same_bound_in_both_languages() {
-    let schema = schema();
+    let schema = schema(&crd());
     for (length, holds) in [(63, true), (64, false)] {
         let to = format!("shop-{}", "1".repeat(length - 5));
         let spec = json!({"clusterRef": {"name": "shop"}, "switchover": {"to": to}});
@@ -33,7 +23,7 @@ fn a_text_has_the_same_bound_in_both_languages() {
 
 #[test]
 fn each_rule_refuses_what_it_is_for_in_both_languages() {
-    let schema = schema();
+    let schema = schema(&crd());
     let to = |cluster: &str, to: &str| json!({"clusterRef": {"name": cluster}, "switchover": {"to": to}});
     let cancelled = |cancel: bool| {
         let mut spec = to("shop", "shop-1");

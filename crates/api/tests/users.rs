@@ -1,22 +1,12 @@
 //! The rules about users say the same in Rust and in CEL.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
+#[path = "support/cel.rs"]
+mod support;
+
 use api::user::{DatabaseUserSpec, Permission, crd, refusal};
 use serde_json::{Value, json};
-
-fn schema() -> Value {
-    let schema = crd().spec.versions[0].schema.clone().unwrap();
-    serde_json::to_value(schema.open_api_v3_schema.unwrap()).unwrap()
-}
-
-/// What the rules in CEL say of a spec, and of changing `old` into it.
-fn cel(schema: &Value, spec: &Value, old: Option<&Value>) -> Vec<String> {
-    let whole = |spec: &Value| kube_cel::apply_defaults(schema, &json!({ "spec": spec }));
-    match kube_cel::Validator::new().validate(schema, &whole(spec), old.map(whole).as_ref()) {
-        Ok(()) => Vec::new(),
-        Err(errors) => errors.into_vec().into_iter().map(|error| error.message).collect(),
-    }
-}
+use support::{cel, schema};
 
 fn user(more: &Value) -> Value {
     let mut spec = json!({"clusterRef": {"name": "shop"}});
@@ -26,7 +16,7 @@ fn user(more: &Value) -> Value {
 
 #[test]
 fn each_rule_refuses_what_it_is_for_in_both_languages() {
-    let schema = schema();
+    let schema = schema(&crd());
     for (spec, words) in [
         (json!({}), ""),
         (
@@ -81,7 +71,7 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
 
 #[test]
 fn cluster_and_name_cannot_be_changed() {
-    let schema = schema();
+    let schema = schema(&crd());
     let other_cluster = json!({"clusterRef": {"name": "other"}});
     for (old, new, words) in [
         (user(&json!({})), user(&json!({"login": false})), ""),
