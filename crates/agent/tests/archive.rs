@@ -21,7 +21,7 @@ mod unprivileged;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -194,5 +194,74 @@ fn wrong_credentials_are_told_and_right_ones_are_taken_up() {
         fill(&cluster, first, 2..4).await;
         all_is_archived(&cluster, first, 1).await;
         assert!(archived(&store).exists());
+    });
+}
+
+/// Lets a primary remove the WAL that a standby which is away needs next.
+async fn removes_wal(cluster: &Cluster, primary: u32, of: u32) {
+    let segments = |ordinal: u32| {
+        let files = fs::read_dir(cluster.volume(ordinal).join("pgdata/pg_wal")).expect("WAL");
+        let names = files.map(|entry| entry.expect("a file").file_name().to_string_lossy().into_owned());
+        // Without the timeline: PostgreSQL counts on over a change of that.
+        let numbers = names.filter_map(|name| Some(name.get(8..24)?.to_owned()));
+        numbers.collect::<BTreeSet<String>>()
+    };
+    let wal = "SELECT pg_logical_emit_message(true, '', repeat('x', 1000)), pg_switch_wal()";
+    let removed = async |cluster: &Cluster| {
+        for _ in 0..8 {
+            cluster.sql(primary, wal).await.ok()?;
+        }
+        cluster.sql(primary, "CHECKPOINT").await.ok()?;
+        (segments(primary).first()? > segments(of).last()?).then_some(())
+    };
+    cluster.until("the WAL that it needs is removed", 90, removed).await;
+}
+
+#[test]
+fn a_standby_gets_wal_that_its_primary_has_removed_from_the_archive() {
+    let mut small = spec();
+    for (name, value) in [
+        ("max_slot_wal_keep_size", "8MB"),
+        ("max_wal_size", "32MB"),
+        ("min_wal_size", "32MB"),
+        ("wal_keep_size", "0"),
+    ] {
+        small["postgres"]["parameters"][name] = value.into();
+    }
+    let name = "a_standby_gets_wal_that_its_primary_has_removed_from_the_archive";
+    in_a_cluster(name, small, |mut cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let (away, second) = ((first + 1) % 3, (first + 2) % 3);
+        let data = |cluster: &Cluster| fs::metadata(cluster.volume(away).join("pgdata")).expect("data").ino();
+        let before = data(&cluster);
+        cluster.kill_agent(away);
+        fill(&cluster, first, 2..6).await;
+        // What is missing lies on two timelines.
+        cluster.wish_for(second);
+        assert_eq!(replaced(&cluster, first, 6, 60).await.0, second);
+        fill(&cluster, second, 7..9).await;
+        removes_wal(&cluster, second, away).await;
+        all_is_archived(&cluster, second, 2).await;
+        cluster.start_agent(away);
+        assert_eq!(healthy(&cluster, "it follows again", 120).await, second);
+        assert_eq!(rows(&cluster, away).await, "1,2,3,4,5,6,7,8");
+        assert_eq!(data(&cluster), before, "its data was not copied");
+        let fetched = "segments of WAL were fetched from the archive";
+        assert!(cluster.log(away).contains(fetched), "{}", cluster.log(away));
+
+        cluster.kill_agent(away);
+        fill(&cluster, second, 9..11).await;
+        removes_wal(&cluster, second, away).await;
+        all_is_archived(&cluster, second, 2).await;
+        store.inject(Fault::refuse(403, "AccessDenied").method("GET"));
+        cluster.start_agent(away);
+        assert_eq!(
+            healthy(&cluster, "it follows again without the archive", 120).await,
+            second
+        );
+        assert_eq!(rows(&cluster, away).await, "1,2,3,4,5,6,7,8,9,10");
+        assert_ne!(data(&cluster), before, "its data was copied anew");
     });
 }

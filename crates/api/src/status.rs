@@ -268,6 +268,14 @@ pub struct ArchiveStatus {
     /// Why nothing is archived at present, in the store's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// When WAL that waits will have used up its room on the primary's volume, if it goes on growing as in the last ten minutes. Segments
+    /// are given up then, and the archive has a gap. Absent if it does not grow, or if that is more than a day ahead.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "moment::deserialize_optional"
+    )]
+    pub full_time: Option<DateTime<Utc>>,
 }
 
 /// Whether a store refuses to write an object twice.

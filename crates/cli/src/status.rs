@@ -314,6 +314,13 @@ pub fn text(page: &StatusPage, style: Style) -> String {
         if let Some(fault) = &archive.fault {
             out.field("  fault", fault);
         }
+        if let Some(full) = archive.full_time {
+            let full = full.to_rfc3339_opts(chrono::SecondsFormat::Secs, true);
+            out.field(
+                "  room",
+                format!("WAL that waits will have used it up at {full}, if it goes on growing"),
+            );
+        }
     }
     let version = page.version.as_ref().map(|version| format!("PostgreSQL {version}"));
     let timeline = page.timeline.map(|timeline| format!("timeline {timeline}"));

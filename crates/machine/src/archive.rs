@@ -4,15 +4,21 @@
 //! lease writes to the archive. The others strike off what the Lease says is there. Whoever is promoted then pushes what the lost
 //! primary had not, and no segment is missing.
 
+mod forecast;
+
 use std::collections::BTreeSet;
 
 use api::backup::BackupTask;
+use api::moment;
 pub use api::status::{ArchiveFence, BackupCatalogue};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::{Epoch, Fork, Lsn, Position, Timeline};
 use crate::timing::BootTime;
 use crate::units::Bytes;
+
+pub use forecast::Forecast;
 
 /// A segment of WAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -116,11 +122,12 @@ pub struct Progress {
 }
 
 /// The history that a server's WAL is on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Lineage {
     /// Its newest timeline.
     pub timeline: Timeline,
-    /// The ancestors of that.
+    /// The ancestors of that, oldest first.
     pub ancestors: Vec<Fork>,
 }
 
@@ -136,9 +143,36 @@ impl Lineage {
         }
     }
 
+    /// The complete segment of this number. That in which a timeline ended is one of its successor's, which begins with the same WAL.
+    pub fn segment(&self, number: u64, size: Bytes) -> Segment {
+        let complete = |timeline| Segment { number, timeline };
+        let end = complete(self.timeline).end(size);
+        let fork = self.ancestors.iter().find(|fork| end <= fork.end);
+        complete(fork.map_or(self.timeline, |fork| fork.timeline))
+    }
+
     /// Where the segment's timeline ended.
     fn fork(&self, segment: Segment) -> Option<&Fork> {
         self.ancestors.iter().find(|fork| fork.timeline == segment.timeline)
+    }
+}
+
+/// WAL in the archive that a member needs and its primary has removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetch {
+    /// The member has the WAL before this position.
+    pub from: Lsn,
+    /// The primary has the WAL from this position on.
+    pub to: Lsn,
+    /// The primary's history.
+    pub lineage: Lineage,
+}
+
+impl Fetch {
+    /// The segments that are needed, in the order of their places.
+    pub fn segments(&self, size: Bytes) -> impl Iterator<Item = Segment> {
+        let each = size.0.max(1);
+        (self.from.0 / each..self.to.0.div_ceil(each)).map(move |number| self.lineage.segment(number, size))
     }
 }
 
@@ -316,6 +350,13 @@ pub struct ArchiveRecord {
     /// Why nothing is archived at present, in the store's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// When segments will be given up if what waits goes on growing ([`Forecast`]).
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "moment::deserialize_optional"
+    )]
+    pub full_time: Option<DateTime<Utc>>,
     /// The backup that is taken, or was taken last, as the holder at that time knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupTask>,

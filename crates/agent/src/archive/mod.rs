@@ -7,6 +7,7 @@
 mod attached;
 mod catalogue;
 mod client;
+mod fetch;
 mod keeper;
 mod place;
 mod pushes;
@@ -23,10 +24,11 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use attached::{Attached, LINE, attach, open};
 pub use client::ask;
+pub(crate) use fetch::{Archive, fetch};
 pub use keeper::keep;
 pub(crate) use place::place;
 pub use source::SourceError;
-pub(crate) use source::{Source, identities};
+pub(crate) use source::{Source, identities, segment_content};
 pub(crate) use worker::give_way_to_others;
 pub use worker::work;
 

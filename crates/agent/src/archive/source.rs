@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use backup::base::{BackupInfo, WalList, backups, check_key, wal};
 use backup::layout::ClusterFolder;
+use backup::segment::{SegmentError, decode};
 use backup::{Identities, Place, Problem, Store};
 use chrono::Utc;
 use machine::archive::WalFile;
@@ -111,6 +112,34 @@ impl Source {
 /// The private keys in the Secret of this name, if there is one, which is mounted at `access`.
 pub(crate) fn identities(access: &Path, secret: Option<&str>) -> Result<Option<Identities>, Problem> {
     secret.map(|secret| Identities::read(access, secret)).transpose()
+}
+
+/// The content of a segment's object, if it is whole and the right one.
+pub(crate) fn segment_content(
+    stored: &[u8],
+    name: &str,
+    system_id: &str,
+    size: Bytes,
+    identities: Option<&Identities>,
+) -> anyhow::Result<Vec<u8>> {
+    let (header, content) = decode(stored, identities).map_err(|error| {
+        let words = match error {
+            SegmentError::Encryption(_) => "its object in the store cannot be opened",
+            _ => "its object in the store is damaged",
+        };
+        anyhow::Error::new(error).context(words)
+    })?;
+    let origin = header.origin;
+    if origin.segment != name || origin.system_id != system_id || content.len() as u64 != size.0 {
+        anyhow::bail!(
+            "its object in the store has {} bytes of segment {} of the database {}, not {} bytes of the database {system_id}",
+            content.len(),
+            origin.segment,
+            origin.system_id,
+            size.0
+        );
+    }
+    Ok(content)
 }
 
 /// What planning needs of the WAL.

@@ -10,7 +10,9 @@ use anyhow::Context;
 use api::status::{BackupCatalogue, RecoveryCheck};
 use backup::Fence;
 use chrono::Utc;
-use machine::archive::{Answer, ArchiveFence, ArchiveRecord, Charge, Lineage, RecoveryChecked, Room, WalFile, answer};
+use machine::archive::{
+    Answer, ArchiveFence, ArchiveRecord, Charge, Forecast, Lineage, RecoveryChecked, Room, WalFile, answer,
+};
 use machine::protocol::Epoch;
 use machine::recovery::Refusal;
 use machine::units::Bytes;
@@ -184,11 +186,7 @@ impl Worker {
         let size = Bytes(segment_size(wal).context("find the size of a segment")?);
         let file = WalFile::parse(name, size).context("this is no file of WAL")?;
         let (progress, lineage) = marks::read(wal, size).context("read what waits")?;
-        let space = rustix::fs::statvfs(wal).context("measure the volume")?;
-        let room = Room {
-            left: Bytes(space.f_bavail.saturating_mul(space.f_frsize)),
-            waiting: progress.waiting,
-        };
+        let room = room(wal, progress.waiting).context("measure the volume")?;
         Ok((lineage.file(file, size), size, room, lineage))
     }
 
@@ -253,7 +251,7 @@ impl Worker {
 
     /// Tells the agent how far the archive is, as long as this member fills it, and tries the store before it is needed.
     async fn report(self: Arc<Self>) {
-        let (mut told, mut tried) = (None, None::<tokio::time::Instant>);
+        let (mut told, mut tried, mut forecast) = (None, None::<tokio::time::Instant>, Forecast::default());
         loop {
             tokio::time::sleep(LOOK).await;
             let order = self.orders.borrow().clone();
@@ -263,7 +261,7 @@ impl Worker {
                 ..
             }) = order
             else {
-                told = None;
+                (told, forecast) = (None, Forecast::default());
                 continue;
             };
             let Ok(size) = segment_size(&self.paths.wal).map(Bytes) else {
@@ -275,7 +273,7 @@ impl Worker {
                     self.set_fault(Some(error));
                 }
             }
-            match self.record(&self.paths.wal, size).await {
+            match self.record(&self.paths.wal, size, &mut forecast).await {
                 Ok(record) if told.as_ref() != Some(&record) => {
                     let line = serde_json::to_string(&record).unwrap_or_default();
                     let mut out = std::io::stdout().lock();
@@ -289,17 +287,20 @@ impl Worker {
         }
     }
 
-    async fn record(&self, wal: &Path, size: Bytes) -> std::io::Result<ArchiveRecord> {
+    async fn record(&self, wal: &Path, size: Bytes, forecast: &mut Forecast) -> std::io::Result<ArchiveRecord> {
+        let progress = marks::read(wal, size)?.0;
+        let room = room(wal, progress.waiting)?;
         let attached = self.attached.lock().await;
         let fence = attached.as_ref().map(|(store, ..)| match store.fence() {
             Fence::Enforced => ArchiveFence::Enforced,
             Fence::BestEffort => ArchiveFence::BestEffort,
         });
         Ok(ArchiveRecord {
-            progress: marks::read(wal, size)?.0,
+            progress,
             fence,
             given_up: self.given_up.load(Ordering::Relaxed),
             fault: self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            full_time: forecast.full(room, boot_time(), Utc::now()),
             backup: None,
             catalogue: self.catalogue.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             checked: self.checked.lock().unwrap_or_else(PoisonError::into_inner).clone(),
@@ -415,6 +416,13 @@ impl Worker {
             looked = Some((order, tokio::time::Instant::now()));
         }
     }
+}
+
+/// The space on the file system of `pg_wal`, of which so much is WAL that waits.
+fn room(wal: &Path, waiting: Bytes) -> std::io::Result<Room> {
+    let space = rustix::fs::statvfs(wal)?;
+    let left = Bytes(space.f_bavail.saturating_mul(space.f_frsize));
+    Ok(Room { left, waiting })
 }
 
 /// Waits until this member is not to fill the archive any more; the answer for PostgreSQL then.

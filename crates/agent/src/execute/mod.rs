@@ -85,6 +85,8 @@ pub struct Executor {
 pub struct Recovering {
     /// The namespace of this database.
     pub namespace: String,
+    /// Its own folder in a store.
+    pub folder: String,
     /// The agent's program.
     pub program: PathBuf,
     /// Where the Secrets of the source's store are mounted, if there are any.
@@ -175,6 +177,7 @@ impl Executor {
             Action::Checkpoint => self.checkpoint(world),
             Action::Rewind { upstream, member, keep } => self.rewind(world, upstream, member, keep),
             Action::CancelCopy => self.cancelled.notify_waiters(),
+            Action::FetchWal(fetch) => self.fetch_wal(world, fetch),
             Action::SetAside { keep } => self.set_aside(world, keep),
             Action::DiscardKept { name } => self.discard_kept(name),
         }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use machine::archive::Fetch;
 use machine::instance::{Upstream, Work, observer};
 use machine::protocol::{Fork, MemberId, Timeline};
 use machine::recovery::Target;
@@ -10,7 +11,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::sync::Notify;
 
 use super::{Executor, SMALL, blocking};
-use crate::archive::place;
+use crate::archive::{self, place};
 use crate::observe::{Effect, Failure, World, scan};
 use crate::postgres::{
     CloneSource, InitdbRequest, PostgresError, Primary, Progress, RecoveryRequest, Verifier, clone, initdb, recover,
@@ -185,6 +186,32 @@ impl Executor {
             };
             scanned(rewound.await, &volume, &tools).await
         });
+    }
+
+    pub(super) fn fetch_wal(&self, world: &World, fetch: Fetch) {
+        let Some(tools) = self.tools(world, Work::FetchWal) else {
+            return;
+        };
+        let Some(archive) = self.archived_to(world) else {
+            return self.fail(Work::FetchWal, "it is not known where WAL is archived");
+        };
+        let volume = self.volume.clone();
+        self.spawn(Work::FetchWal, None, async move {
+            let wal = volume.pgdata().join("pg_wal");
+            let fetched = archive::fetch(&archive, &wal, &fetch).await;
+            let fetched = fetched.map_err(|error| Failure::said(format!("{error:#}")));
+            scanned(fetched, &volume, &tools).await
+        });
+    }
+
+    fn archived_to(&self, world: &World) -> Option<archive::Archive> {
+        let archiving = self.archive.as_ref()?;
+        Some(archive::Archive {
+            place: place(&world.spec.as_ref()?.backup.as_ref()?.store)?,
+            folder: self.recovering.folder.clone(),
+            access: archiving.access.clone(),
+            system_id: world.observed().lease.record.is()?.system_id.clone()?,
+        })
     }
 
     pub(super) fn set_aside(&self, world: &World, keep: bool) {

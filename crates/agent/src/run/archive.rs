@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use backup::layout::ClusterFolder;
 use machine::instance::archive::charge;
 use machine::instance::backup::{BackupCopy, closes_segment, copy_to_make};
 use machine::timing::BootTime;
@@ -27,14 +26,13 @@ pub(super) struct Archive {
 
 impl Archive {
     pub(super) fn new(config: &Config, access: PathBuf) -> anyhow::Result<Self> {
-        let folder = ClusterFolder::new(&config.namespace, config.names.cluster(), &config.cluster_uid)?;
         Ok(Self {
             orders: watch::Sender::default(),
             backups: watch::Sender::default(),
             closing: watch::Sender::default(),
             access,
             socket: config.socket.clone(),
-            folder: folder.to_string(),
+            folder: config.folder()?,
             cluster_uid: config.cluster_uid.clone(),
             pod_uid: config.pod_uid.clone(),
         })

@@ -8,6 +8,7 @@ use api::names::{
     ENV_NAMESPACE, ENV_POD, ENV_POD_UID, ENV_WAL_OF, Names, RECOVERY_STORE_PATH, RUN_PATH, STORE_PATH, TLS_PATH,
     WAL_PATH,
 };
+use backup::layout::ClusterFolder;
 
 use crate::archive::Archiving;
 
@@ -88,6 +89,15 @@ impl Config {
                 access: STORE_PATH.into(),
             }),
         })
+    }
+
+    /// This database's own folder in a store.
+    ///
+    /// # Errors
+    /// Fails if a name has no place in a path.
+    pub(super) fn folder(&self) -> anyhow::Result<String> {
+        let folder = ClusterFolder::new(&self.namespace, self.names.cluster(), &self.cluster_uid);
+        Ok(folder.context("name the archive's folder")?.to_string())
     }
 
     /// The name that all agents of this database share in their certificate.

@@ -80,6 +80,7 @@ pub(super) async fn start(
     workers.spawn(watch_room(volume.clone(), move |full| {
         let _ = tell.send(Event::Seen(Seen::Full(full)));
     }));
+    let folder = config.folder()?;
     let archive = start_archive(&config, &pgdata, &supervisor, &events, &workers)?;
     let agent = Agent {
         world,
@@ -102,6 +103,7 @@ pub(super) async fn start(
             archive: config.archive,
             recovering: Recovering {
                 namespace: config.namespace,
+                folder,
                 program: config.program,
                 access: config.recovery_access,
             },
@@ -138,7 +140,7 @@ fn start_archive(
     let Some(archiving) = &config.archive else {
         return Ok(None);
     };
-    let archive = archive::Archive::new(config, archiving.access.clone()).context("name the archive's folder")?;
+    let archive = archive::Archive::new(config, archiving.access.clone())?;
     let paths = crate::archive::Paths {
         socket: archiving.socket.clone(),
         wal: pgdata.join("pg_wal"),

@@ -230,3 +230,23 @@ fn the_segment_in_which_a_timeline_ended_is_no_whole_one() {
         assert_eq!(lineage.file(WalFile::Segment(segment), SIZE), file, "{segment:?}");
     }
 }
+
+#[test]
+fn what_is_fetched_is_complete_in_the_primarys_history() {
+    let fork = |timeline, lsn| Fork {
+        timeline: Timeline(timeline),
+        end: Lsn(lsn),
+    };
+    let fetch = |from: u64, to: u64| Fetch {
+        from: Lsn(from),
+        to: Lsn(to),
+        // Timeline 1 ended in the middle of segment 3, timeline 2 with segment 5.
+        lineage: on(4, &[fork(1, 3 * SIZE.0 + 5), fork(2, 6 * SIZE.0)]),
+    };
+    let segments = |from, to| fetch(from, to).segments(SIZE).collect::<Vec<_>>();
+    let all =
+        [(1, 1), (1, 2), (2, 3), (2, 4), (2, 5), (4, 6), (4, 7)].map(|(timeline, number)| segment(timeline, number));
+    assert_eq!(segments(SIZE.0 + 8, 8 * SIZE.0), all);
+    assert_eq!(segments(4 * SIZE.0, 5 * SIZE.0), [segment(2, 4)]);
+    assert_eq!(segments(4 * SIZE.0, 4 * SIZE.0), []);
+}

@@ -5,6 +5,7 @@ use std::time::Duration;
 use api::ClusteredDatabaseStatus;
 use api::backup::BackupSource;
 use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
+use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::drill;
 use super::facts::Facts;
@@ -56,6 +57,7 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
             waiting_bytes: record.progress.waiting.0,
             given_up_segments: (record.given_up > 0).then_some(record.given_up),
             fault: record.fault.clone(),
+            full_time: record.full_time,
         },
     })
 }
@@ -102,13 +104,28 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
             reason: Reason::ArchiveUnknown,
             message: "the primary has not told yet whether it archives WAL".to_owned(),
         },
-        Some(ArchiveRecord { fault: Some(fault), .. }) => Answer::new(false, Reason::ArchiveFails, fault),
+        Some(ArchiveRecord {
+            fault: Some(fault),
+            full_time,
+            ..
+        }) => Answer::new(
+            false,
+            Reason::ArchiveFails,
+            full_time.map_or_else(|| fault.clone(), |full| format!("{fault}. {}", forecast(full))),
+        ),
         Some(ArchiveRecord { given_up, .. }) if *given_up > 0 => Answer::new(
             false,
             Reason::ArchiveHasGap,
             format!(
                 "{given_up} segments of WAL were given up, since they would have filled the volume: no recovery leads through that gap"
             ),
+        ),
+        Some(ArchiveRecord {
+            full_time: Some(full), ..
+        }) => Answer::new(
+            false,
+            Reason::ArchiveFallsBehind,
+            format!("WAL is written faster than it is archived. {}", forecast(*full)),
         ),
         Some(ArchiveRecord {
             catalogue: Some(BackupCatalogue { fault: Some(fault), .. }),
@@ -141,6 +158,14 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
         ),
     };
     Some(undamaged(facts, drill::proven(facts, answer)))
+}
+
+/// What becomes of WAL that goes on waiting.
+fn forecast(full: DateTime<Utc>) -> String {
+    format!(
+        "If that goes on, the WAL that waits will have used up its room on the volume at {}, and what is oldest is given up then",
+        full.to_rfc3339_opts(SecondsFormat::Secs, true)
+    )
 }
 
 /// What the last backup says of the data, where everything else is as it should be.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::observed::{Upstream, Work};
+use crate::archive::Fetch;
 use crate::lease_object::LeaseContent;
 use crate::protocol::{Epoch, FailsafeRequest, Fork, MemberId, PromiseRequest, ReportRequest, Timeline};
 use crate::quorum::SyncRule;
@@ -127,6 +128,8 @@ pub enum Action {
     },
     /// End `pg_rewind` or `pg_basebackup`. Their task fails then.
     CancelCopy,
+    /// Fetch WAL that the primary has removed from the archive, as far as that is quick.
+    FetchWal(Fetch),
     /// Move the data aside, so that the primary can be copied again.
     SetAside {
         /// True if the data may hold the only copy of acknowledged commits: it is quarantined. Otherwise it is removed.
@@ -246,6 +249,7 @@ impl Action {
             Action::Open => Some(Work::Open),
             Action::Checkpoint => Some(Work::Checkpoint),
             Action::Rewind { .. } => Some(Work::Rewind),
+            Action::FetchWal(_) => Some(Work::FetchWal),
             Action::SetAside { .. } => Some(Work::SetAside),
             Action::DiscardKept { .. } => Some(Work::DiscardKept),
             Action::Wait

@@ -2,12 +2,16 @@
 
 use api::backup::BackupTask;
 
-use super::facts::lineage::{Lineage, lineage};
+use super::facts::lineage::{self, lineage};
 use super::facts::{Context, Tenure};
 use super::{Memo, Mode, Observed};
-use crate::archive::{ArchiveRecord, Charge};
-use crate::protocol::{HolderRecord, LeaseRecord, Position};
+use crate::archive::{ArchiveRecord, Charge, Fetch, Lineage};
+use crate::protocol::{HolderRecord, LeaseRecord, Lsn, Position};
 use crate::timing::BootTime;
+use crate::units::Bytes;
+
+/// A member that lacks more WAL than this is copied: replaying it would take longer, and its volume may have no room for it.
+const FETCHED_AT_MOST: Bytes = Bytes::gib(16);
 
 /// What the archiver of this member's PostgreSQL may do now.
 pub fn charge(observed: &Observed, memo: &Memo, now: BootTime) -> Charge {
@@ -40,7 +44,7 @@ pub fn charge(observed: &Observed, memo: &Memo, now: BootTime) -> Charge {
 fn confirmed(context: &Context, holder: &HolderRecord) -> Option<Position> {
     let record = context.record()?;
     let up_to = record.archive.as_ref()?.progress.up_to?;
-    if lineage(context) != Lineage::Follows {
+    if lineage(context) != lineage::Lineage::Follows {
         return None;
     }
     if holder.timeline == Some(up_to.timeline) {
@@ -52,6 +56,23 @@ fn confirmed(context: &Context, holder: &HolderRecord) -> Option<Position> {
         lsn: up_to.lsn.min(fork.end),
         ..up_to
     })
+}
+
+/// What the archive has of the WAL behind `end`, which the primary has removed; `None` if it does not have all of that, or this member
+/// cannot read it.
+pub(super) fn fetch(context: &Context, end: Lsn) -> Option<Fetch> {
+    context.cluster().filter(|cluster| cluster.reads_archive)?;
+    let Tenure::Other(holder) = context.tenure() else {
+        return None;
+    };
+    let to = context.observed.reply.as_ref()?.oldest?;
+    let archived = confirmed(context, holder)?.lsn;
+    let lineage = Lineage {
+        timeline: holder.timeline?,
+        ancestors: context.record()?.history.clone(),
+    };
+    let is_little = to.0.saturating_sub(end.0) <= FETCHED_AT_MOST.0;
+    (holder.serving && to <= archived && is_little).then_some(Fetch { from: end, to, lineage })
 }
 
 /// What stands in the Lease about the archive from the next write on, with this about the backup. A holder that has not looked yet leaves

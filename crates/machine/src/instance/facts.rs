@@ -224,6 +224,7 @@ impl<'a> Context<'a> {
             | Work::Open
             | Work::Checkpoint
             | Work::Rewind
+            | Work::FetchWal
             | Work::SetAside
             | Work::DiscardKept => Some(Mode::Standby),
         }

@@ -89,6 +89,7 @@ pub(super) fn blank() -> Observed {
             fenced: BTreeSet::new(),
             discard: None,
             archives: false,
+            reads_archive: false,
             backup: None,
             backup_source: Default::default(),
             recovery_check: None,

@@ -64,6 +64,8 @@ pub struct Memo {
     pub copied: Option<Copied>,
     /// Set if the primary no longer has the WAL that this member needs next.
     pub misses_wal: Option<MissingWal>,
+    /// The archive was last asked for the WAL behind this position.
+    pub fetched: Option<Lsn>,
     /// Set if this standby should stream and does not.
     pub stalled: Option<Stalled>,
     /// The attempt at a backup that this holder has begun last.
@@ -197,6 +199,8 @@ pub(super) enum Change {
     HandsOver(String),
     /// A rewind was begun.
     Rewinds(Rewound),
+    /// The archive is asked for the WAL behind this position.
+    Fetches(Lsn),
     /// A copy of a primary was begun; `None`: it was cancelled.
     Copies(Option<Copied>),
     /// A standby that does not stream was configured or started again.
@@ -227,6 +231,7 @@ impl Memo {
                 }
             }
             Change::Rewinds(rewound) => self.rewound = Some(rewound),
+            Change::Fetches(from) => self.fetched = Some(from),
             Change::Copies(copied) => self.copied = copied,
             Change::FollowsAgain(stalled) => self.stalled = Some(stalled),
         }

@@ -215,6 +215,8 @@ pub struct ClusterView {
     pub discard: Option<String>,
     /// `spec.backup` is there: WAL is archived.
     pub archives: bool,
+    /// What is archived is not encrypted, so a member can read it.
+    pub reads_archive: bool,
     /// `status.intent.backup`: UID of the DatabaseBackup that is to be taken.
     pub backup: Option<String>,
     /// `status.intent.backupSource`: whose files it copies.
@@ -781,6 +783,8 @@ pub enum Work {
     Checkpoint,
     /// See [`super::Action::Rewind`].
     Rewind,
+    /// See [`super::Action::FetchWal`].
+    FetchWal,
     /// See [`super::Action::SetAside`].
     SetAside,
     /// See [`super::Action::DiscardKept`].
@@ -797,6 +801,7 @@ impl Tasks {
             | Work::Initdb
             | Work::Clone
             | Work::Rewind
+            | Work::FetchWal
             | Work::SetAside => &mut self.volume,
             Work::StartPrimary | Work::StartStandby | Work::Promote => &mut self.start,
             Work::Configure | Work::Open => &mut self.configure,

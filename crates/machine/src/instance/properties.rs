@@ -436,6 +436,7 @@ fn class(observed: &Observed, work: Work) -> &Task {
         | Work::Initdb
         | Work::Clone
         | Work::Rewind
+        | Work::FetchWal
         | Work::SetAside => &tasks.volume,
         Work::StartPrimary | Work::StartStandby | Work::Promote => &tasks.start,
         Work::Configure | Work::Open => &tasks.configure,
@@ -529,7 +530,7 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
             prop_assert!(!holds(observed, now));
             prop_assert!(record.is_some_and(|record| record.epoch.0 + 1 == epoch.0));
         }
-        Action::Rewind { .. } | Action::SetAside { .. } => {
+        Action::Rewind { .. } | Action::SetAside { .. } | Action::FetchWal(_) => {
             prop_assert!(is_stopped(observed) && !holds(observed, now) && database.is_some());
         }
         Action::CancelCopy => {
@@ -685,6 +686,7 @@ proptest! {
             | Action::Clone { .. }
             | Action::Rewind { .. }
             | Action::SetAside { .. }
+            | Action::FetchWal(_)
             | Action::DiscardStaging
             | Action::Ask { .. }
             | Action::Open => true,

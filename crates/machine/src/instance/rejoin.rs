@@ -1,6 +1,7 @@
 //! Data that cannot follow the primary. Diverged data is rewound, or moved aside and copied again (protocol.md rule
-//! 17). Data that needs WAL that the primary has removed is copied again.
+//! 17). Data that needs WAL that the primary has removed gets it from the archive, or is copied again.
 
+use super::archive;
 use super::facts::Context;
 use super::facts::following::{FRESH, is_admitted, is_heard, to_follow, upstream, was_primary};
 use super::facts::lineage::{Lineage, lineage};
@@ -131,7 +132,7 @@ fn stopped_at(context: &Context) -> BootTime {
     }
 }
 
-/// True if this member misses removed WAL, so that only a new copy helps.
+/// True if this member misses removed WAL, which no stream brings.
 fn is_left_behind(context: &Context, draft: &mut Draft) -> bool {
     let Some(missing) = draft.memo.misses_wal else {
         return false;
@@ -139,9 +140,9 @@ fn is_left_behind(context: &Context, draft: &mut Draft) -> bool {
     context.reached(missing.since.plus(MISSES), draft)
 }
 
-/// Moves the data aside once the primary, asked again after PostgreSQL stopped here, has confirmed that it lives and
+/// Fetches the WAL from the archive, or else moves the data aside, once the primary, asked again after PostgreSQL stopped here, has confirmed that it lives and
 /// has removed the WAL. Until then it is asked again. Data that may have commits of a primary is quarantined.
-fn copy_anew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+fn catch_up(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let stopped = stopped_at(context);
     // The end of the WAL that exists: not the replayed position, which may be far behind; and not the position that it
     // must reach to be consistent, because it may never have had that WAL.
@@ -150,6 +151,14 @@ fn copy_anew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     if !held || is_removed(context, end, stopped) != Some(true) {
         draft.wake(stopped.plus(FRESH));
         return report::send(context, draft).or_else(|| Verdict::wait("the primary is asked again which WAL it has"));
+    }
+    // It has been asked for this WAL before, and did not bring it.
+    if let Some(fetch) = archive::fetch(context, end).filter(|_| draft.memo.fetched != Some(end)) {
+        return Verdict::noting(
+            Action::FetchWal(fetch),
+            "the primary has removed WAL that this member needs, and the archive has it",
+            [Change::Fetches(end)],
+        );
     }
     // The same holds for commits that a primary acknowledged without a standby.
     let rule = &context.record()?.rule;
@@ -163,7 +172,7 @@ fn copy_anew(context: &Context, draft: &mut Draft) -> Option<Verdict> {
 pub(super) const STOP_DIVERGED: Rule = Rule {
     name: "stop-diverged",
     family: "rejoin",
-    what: "Stops a standby that cannot follow the primary, so that it can be rewound or copied again.",
+    what: "Stops a standby that cannot follow the primary, so that it can be rewound, get WAL from the archive, or be copied again.",
     protocol: &[17],
     kind: RuleKind::Act,
     decide: stop_diverged,
@@ -188,7 +197,7 @@ fn stop_diverged(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Lineage::Diverged { .. } if needed => return None,
         Lineage::Diverged { timeline } => format!("the data diverged on timeline {}: it must be rewound", timeline.0),
         Lineage::Follows if is_left_behind(context, draft) => {
-            "the primary has removed WAL that this member needs: it must be copied again".to_owned()
+            "the primary has removed WAL that this member needs".to_owned()
         }
         Lineage::Follows | Lineage::Unknown => return None,
     };
@@ -218,7 +227,7 @@ fn opens_soon(context: &Context, draft: &mut Draft) -> bool {
 pub(super) const REWIND: Rule = Rule {
     name: "rewind",
     family: "rejoin",
-    what: "Rewinds diverged data to the primary; data that cannot be rewound or lacks removed WAL is moved aside, to be copied again.",
+    what: "Rewinds diverged data to the primary, and gets WAL that the primary has removed from the archive; data for which that fails is moved aside, to be copied again.",
     protocol: &[10, 17],
     kind: RuleKind::Act,
     decide: rewind,
@@ -253,7 +262,7 @@ fn rewind(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     }
     let upstream = to_follow(context, primary)?;
     if !(diverged || volume.rewinding) {
-        return copy_anew(context, draft);
+        return catch_up(context, draft);
     }
     let task = &context.tasks().volume;
     let data = Position {

@@ -55,6 +55,7 @@ fn in_flight(context: &Context) -> Option<Cow<'static, str>> {
         | Work::Open
         | Work::Checkpoint
         | Work::Rewind
+        | Work::FetchWal
         | Work::SetAside
         | Work::DiscardKept
         | Work::Promote => "the volume is being prepared".into(),

@@ -255,6 +255,7 @@ impl<const N: usize> Sight<N> {
             fenced: fenced.map(pod).collect::<BTreeSet<_>>(),
             discard: None,
             archives: false,
+            reads_archive: false,
             backup: None,
             backup_source: Default::default(),
             recovery_check: None,

@@ -229,6 +229,8 @@ impl Spec {
             fenced: self.fenced.iter().copied().map(pod).collect(),
             discard: None,
             archives: self.archives,
+            // No primary here removes WAL that a member needs.
+            reads_archive: false,
             backup: None,
             backup_source: Default::default(),
             recovery_check: None,

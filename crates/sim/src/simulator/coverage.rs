@@ -261,6 +261,7 @@ fn name(action: &Action) -> &'static str {
         Action::Open => "Open",
         Action::Checkpoint => "Checkpoint",
         Action::Rewind { .. } => "Rewind",
+        Action::FetchWal(_) => "FetchWal",
         Action::SetAside { .. } => "SetAside",
         Action::CancelCopy => "CancelCopy",
         Action::DiscardKept { .. } => "DiscardKept",

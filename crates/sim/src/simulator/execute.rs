@@ -118,6 +118,9 @@ impl World {
             Action::DiscardKept { .. } => {
                 return self.finish(node, Work::DiscardKept, Err(Failure::said("nothing is kept")));
             }
+            Action::FetchWal(_) => {
+                return self.finish(node, Work::FetchWal, Err(Failure::said("no primary removes WAL")));
+            }
             Action::DiscardStaging => {
                 return self.finish(node, Work::DiscardStaging, Err(Failure::said("nothing is there")));
             }

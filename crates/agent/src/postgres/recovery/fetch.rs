@@ -8,13 +8,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use backup::layout::{ClusterFolder, LineObject, Object, Segment, encrypted};
-use backup::segment::{SegmentError, decode};
 use backup::{Place, Problem};
 use machine::archive::WalFile;
 use machine::recovery::Plan;
 use serde::{Deserialize, Serialize};
 
-use crate::archive::{LINE, identities, open};
+use crate::archive::{LINE, identities, open, segment_content};
 use crate::volume::write_for_now;
 
 /// Time limit of a request. After a failure the request is made again.
@@ -137,7 +136,11 @@ fn try_fetching(order: &Path, staging: &Path, name: &str, to: &Path) -> anyhow::
         stored.with_context(|| format!("{object} has vanished from the store since the recovery was planned"))?;
     let content = match file {
         WalFile::History(_) => stored.to_vec(),
-        WalFile::Segment(_) | WalFile::Partial(_) | WalFile::BackupNote => checked(&stored, name, &order)?,
+        WalFile::Segment(_) | WalFile::Partial(_) | WalFile::BackupNote => {
+            let identities = identities(&order.access, order.identity_secret.as_deref())?;
+            let size = order.plan.segment_size;
+            segment_content(&stored, name, &order.system_id, size, identities.as_ref())?
+        }
     };
     write_for_now(to, &content, 0o600).with_context(|| format!("write {}", to.display()))?;
     Ok(true)
@@ -174,30 +177,6 @@ async fn read(order: &Order, object: &str) -> anyhow::Result<Option<bytes::Bytes
         }
         tokio::time::sleep(TRY_AGAIN).await;
     }
-}
-
-/// The content of a segment's object, if it is whole and the right one.
-fn checked(stored: &[u8], name: &str, order: &Order) -> anyhow::Result<Vec<u8>> {
-    let identities = identities(&order.access, order.identity_secret.as_deref())?;
-    let (header, content) = decode(stored, identities.as_ref()).map_err(|error| {
-        let words = match error {
-            SegmentError::Encryption(_) => "its object in the store cannot be opened",
-            _ => "its object in the store is damaged",
-        };
-        anyhow::Error::new(error).context(words)
-    })?;
-    let size = order.plan.segment_size.0;
-    let origin = header.origin;
-    if origin.segment != name || origin.system_id != order.system_id || content.len() as u64 != size {
-        anyhow::bail!(
-            "its object in the store has {} bytes of segment {} of the database {}, not {size} bytes of the database {}",
-            content.len(),
-            origin.segment,
-            origin.system_id,
-            order.system_id
-        );
-    }
-    Ok(content)
 }
 
 #[cfg(test)]

@@ -72,6 +72,21 @@ fn the_condition_says_what_the_primary_has_told() {
     });
     assert_eq!(is(&scene), words("False", "ArchiveFails"));
     assert!(healthy(&scene).unwrap().message.contains("denies access"));
+    let full = scene.now + chrono::TimeDelta::hours(2);
+    tell(&mut scene, 64, |record| record.full_time = Some(full));
+    assert_eq!(is(&scene), words("False", "ArchiveFallsBehind"));
+    let archive = scene.status(&scene.decide()).backup.unwrap().archive;
+    assert_eq!(archive.full_time, Some(full));
+    tell(&mut scene, 64, |record| {
+        (record.fault, record.full_time) = (Some("the store denies access".to_owned()), Some(full));
+    });
+    assert_eq!(is(&scene), words("False", "ArchiveFails"));
+    let message = healthy(&scene).unwrap().message;
+    let time = full.to_rfc3339_opts(SecondsFormat::Secs, true);
+    assert!(
+        message.contains("denies access") && message.contains(&time),
+        "{message}"
+    );
     tell(&mut scene, 64, |record| {
         record.catalogue = Some(counted(2, Some("the store denies access")))
     });

@@ -100,6 +100,8 @@ pub enum Reason {
     Archiving,
     /// WAL is not archived at present.
     ArchiveFails,
+    /// WAL is written faster than it is archived, and will use up its room.
+    ArchiveFallsBehind,
     /// WAL was given up before it was archived.
     ArchiveHasGap,
     /// The backups in the store cannot be listed, or not removed.
@@ -189,6 +191,7 @@ impl Reason {
             Reason::AddressOfNoPod => "AddressOfNoPod",
             Reason::Archiving => "Archiving",
             Reason::ArchiveFails => "ArchiveFails",
+            Reason::ArchiveFallsBehind => "ArchiveFallsBehind",
             Reason::ArchiveHasGap => "ArchiveHasGap",
             Reason::CatalogueFails => "CatalogueFails",
             Reason::DamagedPages => "DamagedPages",

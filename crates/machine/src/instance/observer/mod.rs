@@ -230,6 +230,7 @@ impl Observer {
             | Action::Rewind { .. }
             | Action::CancelCopy
             | Action::SetAside { .. }
+            | Action::FetchWal(_)
             | Action::DiscardKept { .. }
             | Action::StartStandby { .. }
             | Action::Configure { .. }

@@ -303,6 +303,82 @@ fn its_data_is_moved_aside_only_if_the_primary_confirms_again() {
 }
 
 #[test]
+fn what_the_archive_has_of_removed_wal_is_fetched_once_before_the_data_is_copied() {
+    let now = BootTime(51_000);
+    let memo = Memo {
+        misses_wal: Some(missing_since(20_000)),
+        ..settled()
+    };
+    let at_rest = || {
+        let mut observed = standby();
+        observed.postgres = stopped();
+        let exit = Exit {
+            at: BootTime(50_000),
+            ran: Millis(60_000),
+            asked: true,
+        };
+        observed.postgres.process = Process::Stopped { exit: Some(exit) };
+        volume(&mut observed).read = BootTime(50_001);
+        observed.lease.changed = BootTime(50_000);
+        let reply = observed.reply.as_mut().unwrap();
+        (reply.oldest, reply.sent) = (Some(Lsn(0x800)), BootTime(50_990));
+        (cluster(&mut observed).archives, cluster(&mut observed).reads_archive) = (true, true);
+        archived(&mut observed, 0x900);
+        record(&mut observed).holder.as_mut().unwrap().serving = true;
+        observed
+    };
+    let end = data(&mut at_rest()).written;
+    let decision = decide(&at_rest(), &memo, now);
+    let Action::FetchWal(fetch) = &decision.action else {
+        panic!("{decision:?}");
+    };
+    assert_eq!(
+        (fetch.from, fetch.to, fetch.lineage.timeline),
+        (end, Lsn(0x800), Timeline(1))
+    );
+    assert_eq!(decision.memo.fetched, Some(end));
+    let is_copied =
+        |observed: &Observed, memo: &Memo| matches!(decide(observed, memo, now).action, Action::SetAside { .. });
+    assert!(is_copied(&at_rest(), &decision.memo), "the archive did not bring it");
+    let mut some = at_rest();
+    data(&mut some).written = Lsn(end.0 + 0x100);
+    let next = decide(&some, &decision.memo, now);
+    assert!(matches!(next.action, Action::FetchWal(_)), "it brought some: {next:?}");
+    let otherwise: [(&str, fn(&mut Observed)); 4] = [
+        ("it is encrypted", |o| cluster(o).reads_archive = false),
+        ("it ends before the primary's WAL begins", |o| archived(o, 0x7FF)),
+        ("nothing is archived yet", |o| record(o).archive = None),
+        ("it is more than a copy is worth", |o| {
+            o.reply.as_mut().unwrap().oldest = Some(Lsn(17 << 30));
+            archived(o, 18 << 30);
+        }),
+    ];
+    for (what, change) in otherwise {
+        let mut observed = at_rest();
+        change(&mut observed);
+        assert!(
+            is_copied(&observed, &memo),
+            "{what}: {:?}",
+            decide(&observed, &memo, now)
+        );
+    }
+}
+
+fn archived(observed: &mut Observed, lsn: u64) {
+    let up_to = Position {
+        timeline: Timeline(1),
+        lsn: Lsn(lsn),
+    };
+    record(observed).archive = Some(crate::archive::ArchiveRecord {
+        progress: crate::archive::Progress {
+            up_to: Some(up_to),
+            ..Default::default()
+        },
+        ..Default::default()
+    });
+}
+
+#[test]
 fn another_primary_may_have_the_missing_wal() {
     let mut observed = standby();
     observed.postgres = stopped();

@@ -250,6 +250,7 @@ impl World {
             fence: Some(ArchiveFence::Enforced),
             given_up: worker.given_up,
             fault: worker.fault.clone(),
+            full_time: None,
             backup: None,
             catalogue: None,
             checked: None,

@@ -1,0 +1,81 @@
+//! WAL that a standby needs, from the archive. PostgreSQL does not run meanwhile, and finds it in `pg_wal` when it starts.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+use backup::Place;
+use backup::layout::{LineObject, Object};
+use futures::{StreamExt, TryStreamExt, stream};
+use machine::archive::{Fetch, Segment};
+use machine::units::Bytes;
+
+use super::attached::LINE;
+use super::source::{Source, segment_content};
+use crate::volume::{segment_size, write_atomically};
+
+/// PostgreSQL replays what was fetched by then, and more is fetched after that: an election may need this member.
+const LONG_ENOUGH: Duration = Duration::from_secs(30);
+/// The same in bytes: the volume must have room for what is not replayed yet.
+const MUCH_ENOUGH: Bytes = Bytes::gib(1);
+/// Time limit of one request.
+const LIMIT: Duration = Duration::from_secs(10);
+/// So many segments are fetched beside each other.
+const AT_ONCE: usize = 4;
+
+/// Where this database's WAL is archived.
+pub(crate) struct Archive {
+    pub(crate) place: Place,
+    pub(crate) folder: String,
+    pub(crate) access: PathBuf,
+    pub(crate) system_id: String,
+}
+
+/// Writes the segments into `wal`, from the first one on without a gap, as many as [`LONG_ENOUGH`] and [`MUCH_ENOUGH`] allow.
+///
+/// # Errors
+/// Fails if not even the first one can be had.
+pub(crate) async fn fetch(archive: &Archive, wal: &Path, fetch: &Fetch) -> anyhow::Result<()> {
+    let size = Bytes(segment_size(wal).context("find the size of a segment")?);
+    let source = &Source::open(&archive.place, &archive.access, None, &archive.folder)?;
+    let most = usize::try_from(MUCH_ENOUGH.0 / size.0.max(1))
+        .unwrap_or(usize::MAX)
+        .max(1);
+    let begun = tokio::time::Instant::now();
+    let one = |segment: Segment| async move { read(source, segment, size, &archive.system_id).await };
+    let mut read = stream::iter(fetch.segments(size).take(most)).map(one).buffered(AT_ONCE);
+    let mut written = 0_usize;
+    while begun.elapsed() < LONG_ENOUGH {
+        match read.try_next().await {
+            Ok(Some((name, content))) => {
+                let path = wal.join(&name);
+                let write = tokio::task::spawn_blocking(move || write_atomically(&path, &content, 0o600));
+                write.await?.with_context(|| format!("write {name}"))?;
+                written += 1;
+            }
+            Ok(None) => break,
+            Err(error) if written == 0 => return Err(error),
+            Err(error) => {
+                tracing::warn!("no more WAL is fetched from the archive: {error:#}");
+                break;
+            }
+        }
+    }
+    tracing::info!("{written} segments of WAL were fetched from the archive");
+    Ok(())
+}
+
+/// A segment's name and content.
+async fn read(source: &Source, segment: Segment, size: Bytes, system_id: &str) -> anyhow::Result<(String, Vec<u8>)> {
+    let name = segment.name(size);
+    let object = source
+        .folder
+        .name(Object::Line(LINE, LineObject::Segment(name.parse()?)));
+    let stored = source.store.read(&object.to_string(), LIMIT).await?;
+    let system_id = system_id.to_owned();
+    let decode = move || {
+        let content = segment_content(&stored, &name, &system_id, size, None).with_context(|| name.clone())?;
+        Ok((name, content))
+    };
+    tokio::task::spawn_blocking(decode).await?
+}
