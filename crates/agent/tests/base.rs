@@ -34,9 +34,10 @@ use backup::layout::ClusterFolder;
 use backup::{Access, Identities, Place, S3, Store};
 use cluster::{API_SERVER, Cluster, as_user, become_agent_if_asked, in_a_cluster, user_command};
 use database::{commit_row, commits, replaced, rows, with_a_row};
+use machine::archive::ArchiveLine;
 use machine::instance::backup::BackupCopy;
 use serde_json::{Value, json};
-use store::{PORT, all_is_archived, archived, is_tried, restored, spec, store};
+use store::{PORT, all_is_archived, archived, is_tried, restored, spec, store, told};
 use test_store::{Effect, Fault, TestStore};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
@@ -67,6 +68,7 @@ async fn order(cluster: &Cluster, ordinal: u32, attempt: u32) -> Order {
         target: Target {
             place: place(),
             folder: FOLDER.to_owned(),
+            line: ArchiveLine::default(),
             cluster_uid: "c0ffee00-0000-0000-0000-000000000000".to_owned(),
             system_id: ask("SELECT system_identifier FROM pg_control_system()").await,
             pod_uid: format!("pod-{ordinal}-{ordinal}"),
@@ -691,6 +693,116 @@ fn what_the_retention_does_not_keep_is_told_and_then_removed() {
         println!(
             "{wal} segments are left of {}",
             wal + usize::try_from(planned["walSegments"].as_u64().expect("a number")).expect("few")
+        );
+    });
+}
+
+/// Waits until a backup of this UID is complete; its name.
+async fn taken(cluster: &Cluster, uid: &str) -> String {
+    cluster.back_up(Some(uid), BackupSource::Primary);
+    let done = async |cluster: &Cluster| {
+        let told = backup_told(cluster);
+        let is_done = told["uid"] == uid && told["state"] == "Completed";
+        is_done.then(|| told["backup"]["name"].as_str().expect("a name").to_owned())
+    };
+    cluster.until("the backup is complete", 120, done).await.0
+}
+
+/// Why there can be no recovery of this backup, or to this target.
+async fn refusal(cluster: &Cluster, check: Value) -> Option<String> {
+    cluster.check_recovery(check.clone());
+    let told = async |cluster: &Cluster| {
+        let told = told(cluster)["checked"].clone();
+        (told["uid"] == check["uid"]).then_some(told)
+    };
+    let (told, _) = cluster.until("the store was looked through", 60, told).await;
+    told["refusal"].as_str().map(str::to_owned)
+}
+
+#[test]
+fn a_name_that_is_taken_ends_a_line_of_the_archive_and_the_next_one_has_all_that_follows() {
+    let name = "a_name_that_is_taken_ends_a_line_of_the_archive_and_the_next_one_has_all_that_follows";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let old = taken(&cluster, UID).await;
+        commit_row(&cluster, first, 2).await.expect("a commit");
+        all_is_archived(&cluster, first, 1).await;
+
+        // Somebody else's WAL has the name of the next segment.
+        let next = "SELECT pg_walfile_name(pg_current_wal_insert_lsn())";
+        let next = cluster.sql(first, next).await.expect("a name");
+        let folder = archived(&store).join(&next[..16]);
+        let foreign = folder.join(format!("{next}.zst"));
+        fs::create_dir_all(&folder).expect("a folder");
+        fs::write(&foreign, "of another server").expect("written");
+        commit_row(&cluster, first, 3).await.expect("a commit");
+        let in_next = async |cluster: &Cluster| (told(cluster)["line"] == 2).then_some(());
+        cluster.sql(first, "SELECT pg_switch_wal()").await.expect("a segment");
+        cluster.until("the next line has begun", 90, in_next).await;
+        all_is_archived(&cluster, first, 1).await;
+        let second_line = store.directory().join("wal/eu").join(FOLDER).join("lines/2");
+        let object = second_line.join("wal").join(&next[..16]).join(format!("{next}.zst"));
+        assert!(object.exists(), "the segment is in the second line");
+        assert_eq!(
+            fs::read(&foreign).expect("there"),
+            b"of another server",
+            "nothing is overwritten"
+        );
+        let kept = fs::read_dir(archived(&store).join("conflicts")).expect("a folder");
+        assert_eq!(kept.count(), 1, "what this server has is kept beside it, too");
+
+        let all = || json!({"uid": "r1"});
+        let words = refusal(&cluster, all()).await.expect("no backup yet");
+        assert!(
+            words.contains("line 2 of the archive holds no complete backup"),
+            "{words}"
+        );
+        let of_old = refusal(
+            &cluster,
+            json!({"uid": "r2", "backup": old, "target": {"immediate": true}}),
+        )
+        .await;
+        assert_eq!(of_old, None, "the first line can still be recovered");
+        let new = taken(&cluster, "cd34ab12-0000-0000-0000-000000000000").await;
+        assert!(second_line.join("backups").join(&new).exists());
+        assert_eq!(refusal(&cluster, json!({"uid": "r3"})).await, None);
+
+        // A successor goes on there, after a change of the timeline, too.
+        cluster.kill_agent(first);
+        let (second, _) = replaced(&cluster, first, 4, 60).await;
+        all_is_archived(&cluster, second, 2).await;
+        assert!(second_line.join("wal/00000002.history").exists());
+        assert_eq!(refusal(&cluster, json!({"uid": "r4"})).await, None);
+
+        // All of it goes with the database, if the user wants that.
+        store.inject(Fault::refuse(403, "AccessDenied").method("DELETE"));
+        cluster.delete_archive();
+        let denied = async |cluster: &Cluster| {
+            let fault = told(cluster)["fault"].as_str()?.to_owned();
+            fault.contains("cannot be deleted").then_some(fault)
+        };
+        let (fault, _) = cluster
+            .until("it is told that nothing can be deleted", 60, denied)
+            .await;
+        assert!(fault.contains("denies access"), "{fault}");
+        store.heal();
+        let deleted = async |cluster: &Cluster| (told(cluster)["deleted"] == true).then_some(());
+        cluster.until("all is deleted", 60, deleted).await;
+        fn files(folder: &Path) -> usize {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            entries
+                .map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { 1 })
+                .sum()
+        }
+        assert_eq!(files(&store.directory().join("wal/eu").join(FOLDER)), 0);
+        commit_row(&cluster, second, 5).await.expect("PostgreSQL still runs");
+        cluster.sql(second, "SELECT pg_switch_wal()").await.expect("a segment");
+        assert_eq!(
+            files(&store.directory().join("wal/eu").join(FOLDER)),
+            0,
+            "nothing is archived any more"
         );
     });
 }

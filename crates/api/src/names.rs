@@ -53,6 +53,8 @@ pub const ANNOTATION_RESTARTED_BY: &str = key!("restarted-by");
 /// Annotation on a pod whose cpu and memory are being changed: the revision that it is to have then, a space, and since
 /// when (RFC 3339).
 pub const ANNOTATION_RESIZING: &str = key!("resizing");
+/// Annotation with which the user confirms that all backups and WAL of a database that is being deleted go: its UID.
+pub const ANNOTATION_DELETE_ARCHIVE: &str = key!("delete-archive");
 /// Label on volume claims: UID of the ClusteredDatabase that they were made for.
 pub const LABEL_CLUSTER_UID: &str = key!("uid");
 /// Label that a user puts on a Secret: the name of the one database that may use it as its `passwordSecretRef`. Without this

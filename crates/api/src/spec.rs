@@ -522,7 +522,7 @@ pub struct BackupSpec {
     /// When it is tried by itself whether the backups can be used; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drill: Option<BackupDrill>,
-    /// What is done when the ClusteredDatabase is deleted; nothing if absent. The store keeps its backups and WAL in any case.
+    /// What is done when the ClusteredDatabase is deleted; nothing if absent. The store then keeps its backups and WAL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_delete: Option<BackupOnDelete>,
     /// Encrypt WAL and backups before they leave the pod; not if absent. What is stored stays as it is when this changes.
@@ -592,6 +592,26 @@ pub struct BackupDrill {
 pub struct BackupOnDelete {
     /// Whether a last backup is taken before PostgreSQL stops. It can be changed until that backup is complete.
     pub final_backup: FinalBackup,
+    /// What becomes of the backups and the WAL in the store. It can be changed until PostgreSQL stops.
+    #[serde(default, skip_serializing_if = "ArchiveFate::is_retain")]
+    pub data: ArchiveFate,
+}
+
+/// What becomes of a database's backups and WAL when it is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ArchiveFate {
+    /// They stay.
+    #[default]
+    Retain,
+    /// All of them are deleted before PostgreSQL stops, once the annotation `clustereddatabase.io/delete-archive` has the UID of the
+    /// ClusteredDatabase. If its namespace is being deleted, they stay.
+    Delete,
+}
+
+impl ArchiveFate {
+    fn is_retain(&self) -> bool {
+        *self == Self::Retain
+    }
 }
 
 /// Whether a last backup is taken before PostgreSQL stops.

@@ -157,10 +157,37 @@ pub struct DrillResult {
     pub last_success_time: Option<DateTime<Utc>>,
 }
 
+/// A line of the archive, by its number. There is one, unless a segment had a name that was taken by other content: nothing is archived in
+/// that line any more, and WAL goes on in the next one, which needs a backup of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct ArchiveLine(pub u32);
+
+impl Default for ArchiveLine {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl ArchiveLine {
+    /// True for the one with which an archive begins.
+    pub fn is_first(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The one after it.
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
 /// The backups in a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BackupCatalogue {
+    /// The line of the archive that they are in.
+    #[serde(default, skip_serializing_if = "ArchiveLine::is_first")]
+    pub line: ArchiveLine,
     /// How many complete ones there are.
     pub backups: u32,
     /// Bytes of these backups in the store, without the WAL.
@@ -247,12 +274,18 @@ pub struct ScheduledRun {
     /// Name of the DatabaseBackup that is being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub making: Option<String>,
+    /// The line of the archive at that time.
+    #[serde(default, skip_serializing_if = "ArchiveLine::is_first")]
+    pub line: ArchiveLine,
 }
 
 /// How far the archive of WAL is complete. Under writes it is brought up to date once a minute; the Lease has the present state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ArchiveStatus {
+    /// The line that WAL is archived in.
+    #[serde(default, skip_serializing_if = "ArchiveLine::is_first")]
+    pub line: ArchiveLine,
     /// Whether the store itself refuses to write an object twice; absent until that was tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<ArchiveFence>,
@@ -489,6 +522,9 @@ pub struct Intent {
     /// Whose files that backup is to copy.
     #[serde(default, skip_serializing_if = "BackupSource::is_default")]
     pub backup_source: BackupSource,
+    /// The primary's agent deletes all backups and WAL in the store: the database is being deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub delete_archive: bool,
     /// All instances stop cleanly (standbys last) and stay stopped: the database is being deleted, or is to hibernate.
     #[serde(default)]
     pub stop: bool,

@@ -99,6 +99,8 @@ reasons! {
     FinalBackup, Agents, "The database is deleted once its last backup is complete.";
     FinalBackupRetry, Operator, "The last backup before the deletion failed and is tried again after a pause.";
     FinalBackupSource, User, "No instance runs that could take the last backup before the deletion.";
+    ArchiveDeletion, Agents, "All backups and WAL in the store are being deleted, as the spec asks.";
+    ArchiveDeletionConfirmation, User, "The deletion of all backups and WAL has to be confirmed, or no instance runs that could carry it out.";
     SupervisedUpdate, User, "The primary is the next to be updated, and `spec.primary.updatePolicy` is `Supervised`.";
     SpecCorrection, User, "The spec breaks a rule.";
     ObjectAcceptance, User, "The API server refuses an object as invalid; the spec has to change.";

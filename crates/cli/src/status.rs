@@ -397,11 +397,12 @@ fn archived(archive: &ArchiveStatus) -> String {
         Some(up_to) => format!("up to {} on timeline {}", up_to.lsn, up_to.timeline),
         None => "nothing is archived yet".to_owned(),
     };
+    let line = (!archive.line.is_first()).then(|| format!(", in line {}", archive.line.0));
     let waiting = (archive.waiting_bytes > 0).then(|| format!(", {} wait", Bytes(archive.waiting_bytes).rounded()));
     let gap = archive
         .given_up_segments
         .map(|segments| format!(", with a gap of {segments} segments"));
-    format!("{up_to}{}{}", waiting.unwrap_or_default(), gap.unwrap_or_default())
+    [Some(up_to), line, waiting, gap].into_iter().flatten().collect()
 }
 
 fn row(instance: &Instance, style: Style) -> Vec<String> {

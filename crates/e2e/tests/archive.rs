@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use api::ClusteredDatabase;
-use api::status::ArchiveFence;
+use api::names::ANNOTATION_DELETE_ARCHIVE;
+use api::status::{ArchiveFence, WaitReason};
 use e2e::namespace::summary;
 use e2e::store::{BUCKET, Store, close_segment};
 use e2e::wait::{Seen, until};
 use e2e::{KUBECONFIG_VARIABLE, Namespace, SqlClient, connect_for_test};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use test_store::Fault;
 use testbed::POSTGRES_IMAGE;
@@ -157,5 +158,26 @@ async fn wal_is_archived_from_a_running_database_on_and_through_a_failover() -> 
         healthy(db, "True", "Archiving")
     })
     .await?;
+
+    // It is deleted with all that it has in the store, once that is confirmed.
+    let on_delete = json!({"backup": {"onDelete": {"finalBackup": "None", "data": "Delete"}}});
+    namespace.change("db", on_delete).await?;
+    let databases = namespace.api::<ClusteredDatabase>();
+    databases.delete("db", &DeleteParams::default()).await?;
+    let asks = |db: &ClusteredDatabase| {
+        let waiting = db.status.as_ref().and_then(|status| status.waiting.as_ref());
+        let asked = waiting.is_some_and(|waiting| waiting.reason == Some(WaitReason::ArchiveDeletionConfirmation));
+        (!asked).then(|| format!("{waiting:?}"))
+    };
+    wait(&namespace, "the user is asked to confirm", asks).await?;
+    ensure!(wal.exists(), "nothing is deleted before that");
+    let confirmed = json!({"metadata": {"annotations": {ANNOTATION_DELETE_ARCHIVE: made.metadata.uid}}});
+    databases
+        .patch("db", &PatchParams::default(), &Patch::Merge(confirmed))
+        .await?;
+    let took = namespace.wait_gone("db", BOUND).await?;
+    println!("deleted with its archive: {:.1} s", took.as_secs_f64());
+    let left = archived(&wal).unwrap_or_default();
+    ensure!(left.is_empty(), "{left:?} are left");
     namespace.begin_removal().await
 }

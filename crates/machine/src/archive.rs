@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use api::backup::BackupTask;
 use api::moment;
-pub use api::status::{ArchiveFence, BackupCatalogue};
+pub use api::status::{ArchiveFence, ArchiveLine, BackupCatalogue};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -115,7 +115,8 @@ pub enum Mark {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// All WAL before this position, in the history of its timeline, is archived. `None` while nothing has been archived.
+    /// All WAL before this position, in the history of its timeline, is archived, and so is this history. `None` while nothing has been
+    /// archived.
     pub up_to: Option<Position>,
     /// Complete WAL that waits for the archive.
     pub waiting: Bytes,
@@ -149,6 +150,19 @@ impl Lineage {
         let end = complete(self.timeline).end(size);
         let fork = self.ancestors.iter().find(|fork| end <= fork.end);
         complete(fork.map_or(self.timeline, |fork| fork.timeline))
+    }
+
+    /// A position of this history, told of the newest timeline before `waiting`. A statement about a timeline says that its history is
+    /// archived, too ([`answer`]).
+    fn before(&self, waiting: Timeline, position: Position) -> Option<Position> {
+        if position.timeline < waiting {
+            return Some(position);
+        }
+        let ancestor = self.ancestors.iter().rfind(|fork| fork.timeline < waiting)?;
+        Some(Position {
+            timeline: ancestor.timeline,
+            lsn: position.lsn.min(ancestor.end),
+        })
     }
 
     /// Where the segment's timeline ended.
@@ -189,6 +203,7 @@ pub fn newest_timeline(marks: &[(WalFile, Mark)]) -> Option<Timeline> {
 /// How far the archive is complete, by the marks of all files.
 pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, lineage: &Lineage, size: Bytes) -> Progress {
     let (mut first_ready, mut last_done, mut waiting) = (None::<Segment>, None::<Segment>, Bytes::ZERO);
+    let mut first_history = None::<Timeline>;
     for (file, mark) in marks {
         match (lineage.file(file, size), mark) {
             (WalFile::Segment(segment), Mark::Ready) => {
@@ -196,6 +211,9 @@ pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, lineage: &Line
                 first_ready = Some(first_ready.map_or(segment, |first| first.min(segment)));
             }
             (WalFile::Segment(segment), Mark::Done) => last_done = last_done.max(Some(segment)),
+            (WalFile::History(timeline), Mark::Ready) => {
+                first_history = Some(first_history.map_or(timeline, |first| first.min(timeline)));
+            }
             (WalFile::History(_) | WalFile::Partial(_) | WalFile::BackupNote, _) => {}
         }
     }
@@ -207,6 +225,10 @@ pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, lineage: &Line
         (Some(ready), _) => Some(position(ready, ready.start(size))),
         (None, Some(done)) => Some(position(done, done.end(size))),
         (None, None) => None,
+    };
+    let up_to = match first_history {
+        Some(history) => up_to.and_then(|up_to| lineage.before(history, up_to)),
+        None => up_to,
     };
     Progress { up_to, waiting }
 }
@@ -316,7 +338,7 @@ pub fn answer(charge: Charge, file: WalFile, size: Bytes, room: Room, now: BootT
     };
     let is_archived = match (file, charge) {
         (WalFile::BackupNote, _) => true,
-        // The holder has archived its history before any segment.
+        // The holder tells of no timeline whose history it has not archived.
         (WalFile::History(timeline), Charge::Confirm { up_to }) => {
             up_to.is_some_and(|up_to| timeline <= up_to.timeline)
         }
@@ -338,12 +360,21 @@ pub fn answer(charge: Charge, file: WalFile, size: Bytes, room: Room, now: BootT
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ArchiveRecord {
+    /// The line that WAL is archived in.
+    #[serde(default, skip_serializing_if = "ArchiveLine::is_first")]
+    pub line: ArchiveLine,
+    /// A line that takes no more WAL: a segment's name is taken there by other content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflict: Option<ArchiveLine>,
     /// How far it is complete.
     #[serde(flatten)]
     pub progress: Progress,
     /// Whether the store refuses to write a name twice, by the last probe; `None` before that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<ArchiveFence>,
+    /// All that this database had in the store is deleted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
     /// How many segments were given up since the agent started.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub given_up: u64,

@@ -188,6 +188,22 @@ pub fn plan(
     })
 }
 
+/// Whether what is wanted may be in an earlier line of the archive, since a line refuses it so. All that is archived
+/// ([`Target::Latest`]) is in the newest line, unless a backup is named.
+pub fn may_be_in_earlier_line(refused: &Refusal, wanted_backup: Option<&str>, target: &Target) -> bool {
+    match refused {
+        Refusal::NoBackup => wanted_backup.is_some() || *target != Target::Latest,
+        Refusal::UnknownBackup { .. } | Refusal::BeforeFirst { .. } => true,
+        Refusal::LineWithoutBackup(_)
+        | Refusal::BackupTooLate { .. }
+        | Refusal::Future { .. }
+        | Refusal::AfterEnd { .. }
+        | Refusal::Missing { .. }
+        | Refusal::NoHistory(_)
+        | Refusal::Abandoned { .. } => false,
+    }
+}
+
 /// Tells whether recovery has stopped at the target.
 ///
 /// # Errors

@@ -228,6 +228,8 @@ pub struct OwnedWanted {
     pub backup: Option<String>,
     #[serde(default)]
     pub backup_source: BackupSource,
+    #[serde(default)]
+    pub deletes_archive: bool,
 }
 
 impl Entry {
@@ -283,6 +285,7 @@ impl OwnedWanted {
             request,
             backup,
             backup_source,
+            deletes_archive,
         } = *wanted;
         Self {
             name: name.to_owned(),
@@ -305,6 +308,7 @@ impl OwnedWanted {
             request: request.cloned(),
             backup: backup.map(str::to_owned),
             backup_source,
+            deletes_archive,
         }
     }
 
@@ -330,6 +334,7 @@ impl OwnedWanted {
             request: self.request.as_ref(),
             backup: self.backup.as_deref(),
             backup_source: self.backup_source,
+            deletes_archive: self.deletes_archive,
         }
     }
 }

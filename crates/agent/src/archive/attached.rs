@@ -18,8 +18,6 @@ use crate::stamp::{Stamp, stamp};
 
 /// Time limit of one request, and of the probe. PostgreSQL's archiver waits for it, and asks again.
 pub(super) const LIMIT: Duration = Duration::from_secs(45);
-/// There is one line so far: the history that began with this database.
-pub(crate) const LINE: u32 = 1;
 /// zstd's fastest level that is worth its name: the archive must keep up with PostgreSQL.
 const LEVEL: i32 = 1;
 
@@ -44,6 +42,11 @@ struct Line {
 /// Opens a store with the Secrets that are mounted at `access`, if there are any. It sends no request.
 pub(crate) fn open(place: &Place, access: &Path) -> Result<Store, Problem> {
     Store::open(place, &credentials(access)?)
+}
+
+/// A store to delete from, with the Secrets that are mounted at `access`, if there are any. It sends no request.
+pub(super) fn remover(target: &Target, access: &Path) -> Result<Remover, Problem> {
+    Remover::open(&target.place, &credentials(access)?)
 }
 
 fn credentials(access: &Path) -> Result<Access, Problem> {
@@ -87,7 +90,40 @@ impl Attached {
 
     /// The same store, to delete from, with the Secrets that are mounted at `access`.
     pub(super) fn remover(&self, access: &Path) -> Result<Remover, Problem> {
-        Remover::open(&self.target.place, &credentials(access)?)
+        remover(&self.target, access)
+    }
+
+    /// The line of the archive.
+    pub(crate) fn line(&self) -> u32 {
+        self.target.line.0
+    }
+
+    /// True if another line has begun after this one, which nobody told this member.
+    pub(super) async fn has_ended(&self) -> Result<bool, Problem> {
+        let next = self
+            .folder
+            .name(Object::Line(self.target.line.next().0, LineObject::Line));
+        match self.store.read(&next.to_string(), LIMIT).await {
+            Ok(_) => Ok(true),
+            Err(Problem::NotFound(_)) => Ok(false),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Writes all histories of `wal` into a line after the first: those of earlier timelines are in the line before.
+    pub(super) async fn bring_histories(&self, wal: &Path) -> Result<(), Problem> {
+        if self.target.line.is_first() {
+            return Ok(());
+        }
+        let files = fs::read_dir(wal).map_err(|error| unread(wal, &error))?;
+        for file in files {
+            let name = file.map_err(|error| unread(wal, &error))?.file_name();
+            let name = name.to_string_lossy();
+            if let Some(history @ WalFile::History(_)) = WalFile::parse(&name, Bytes::mib(1)) {
+                self.push(wal, &name, history, Epoch(0)).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the store refuses to write a name twice.
@@ -201,7 +237,7 @@ impl Attached {
     }
 
     fn name(&self, object: LineObject) -> String {
-        self.folder.name(Object::Line(LINE, object)).to_string()
+        self.folder.name(Object::Line(self.line(), object)).to_string()
     }
 }
 

@@ -9,13 +9,13 @@ use backup::Problem;
 use backup::base::{self, BackupInfo, outline, remove_all, wal_before};
 use backup::layout::{BackupName, Segment};
 use chrono::{DateTime, Utc};
-use machine::archive::WalFile;
+use machine::archive::{ArchiveLine, WalFile};
 use machine::protocol::{Lsn, Timeline};
 use machine::recovery::{Backup, History, Stored};
 use machine::retention::removal;
 use machine::units::Bytes;
 
-use super::attached::{Attached, LIMIT, LINE};
+use super::attached::{Attached, LIMIT};
 use crate::volume::forks;
 
 /// What the retention does not keep, by name.
@@ -56,9 +56,10 @@ async fn look(
     size: Bytes,
     now: DateTime<Utc>,
 ) -> Result<(BackupCatalogue, Rest), Problem> {
-    let (store, folder) = (attached.store(), attached.folder());
-    let found = base::catalogue(store, folder, LINE, LIMIT).await?;
+    let (store, folder, line) = (attached.store(), attached.folder(), attached.line());
+    let found = base::catalogue(store, folder, line, LIMIT).await?;
     let mut described = BackupCatalogue {
+        line: ArchiveLine(line),
         backups: count(&found.complete),
         stored_bytes: found.complete.iter().map(|info| info.stored_bytes).sum(),
         first_recoverable_time: found.complete.iter().map(|info| info.stop_time).min(),
@@ -67,7 +68,7 @@ async fn look(
     let Some(retention) = retention else {
         return Ok((described, Rest::default()));
     };
-    let (folders, listed) = outline(store, folder, LINE, LIMIT).await?;
+    let (folders, listed) = outline(store, folder, line, LIMIT).await?;
     let first_of = |folder: &str| WalFile::parse(&format!("{folder}00000000"), size)?.segment();
     let stored = Stored {
         segments: folders.iter().filter_map(|folder| first_of(folder)).collect(),
@@ -85,7 +86,7 @@ async fn look(
     let begins_before = |folder: &&str| first_of(folder).is_some_and(|first| removal.takes_segment(first));
     let of_wal: Vec<&str> = folders.iter().map(String::as_str).filter(begins_before).collect();
     let of_wal = [&of_wal[..], &["partial", "conflicts"]].concat();
-    let wal = wal_before(store, folder, LINE, &of_wal, is_before, LIMIT).await?;
+    let wal = wal_before(store, folder, line, &of_wal, is_before, LIMIT).await?;
     let unfinished = found.unfinished.iter();
     let rest = Rest {
         backups: removal.backups.iter().filter_map(|name| name.parse().ok()).collect(),
@@ -111,7 +112,7 @@ async fn look(
 async fn remove(attached: &Attached, access: &Path, rest: Rest) -> Result<(), Problem> {
     let remover = attached.remover(access)?;
     for backup in rest.backups.iter().chain(&rest.unfinished) {
-        base::remove(&remover, attached.folder(), LINE, backup, LIMIT).await?;
+        base::remove(&remover, attached.folder(), attached.line(), backup, LIMIT).await?;
         eprintln!("backup {backup} is removed: the retention does not keep it");
     }
     let segments = rest.wal.len();

@@ -7,10 +7,9 @@ use anyhow::Context;
 use backup::Place;
 use backup::layout::{LineObject, Object};
 use futures::{StreamExt, TryStreamExt, stream};
-use machine::archive::{Fetch, Segment};
+use machine::archive::{ArchiveLine, Fetch, Segment};
 use machine::units::Bytes;
 
-use super::attached::LINE;
 use super::source::{Source, segment_content};
 use crate::volume::{segment_size, write_atomically};
 
@@ -27,6 +26,7 @@ const AT_ONCE: usize = 4;
 pub(crate) struct Archive {
     pub(crate) place: Place,
     pub(crate) folder: String,
+    pub(crate) line: ArchiveLine,
     pub(crate) access: PathBuf,
     pub(crate) system_id: String,
 }
@@ -42,7 +42,7 @@ pub(crate) async fn fetch(archive: &Archive, wal: &Path, fetch: &Fetch) -> anyho
         .unwrap_or(usize::MAX)
         .max(1);
     let begun = tokio::time::Instant::now();
-    let one = |segment: Segment| async move { read(source, segment, size, &archive.system_id).await };
+    let one = |segment: Segment| async move { read(source, archive, segment, size).await };
     let mut read = stream::iter(fetch.segments(size).take(most)).map(one).buffered(AT_ONCE);
     let mut written = 0_usize;
     while begun.elapsed() < LONG_ENOUGH {
@@ -66,13 +66,13 @@ pub(crate) async fn fetch(archive: &Archive, wal: &Path, fetch: &Fetch) -> anyho
 }
 
 /// A segment's name and content.
-async fn read(source: &Source, segment: Segment, size: Bytes, system_id: &str) -> anyhow::Result<(String, Vec<u8>)> {
+async fn read(source: &Source, archive: &Archive, segment: Segment, size: Bytes) -> anyhow::Result<(String, Vec<u8>)> {
     let name = segment.name(size);
     let object = source
         .folder
-        .name(Object::Line(LINE, LineObject::Segment(name.parse()?)));
+        .name(Object::Line(archive.line.0, LineObject::Segment(name.parse()?)));
     let stored = source.store.read(&object.to_string(), LIMIT).await?;
-    let system_id = system_id.to_owned();
+    let system_id = archive.system_id.clone();
     let decode = move || {
         let content = segment_content(&stored, &name, &system_id, size, None).with_context(|| name.clone())?;
         Ok((name, content))

@@ -19,16 +19,16 @@ use std::path::PathBuf;
 use api::spec::BackupRetention;
 use api::status::RecoveryCheck;
 use backup::Place;
-use machine::archive::Charge;
+use machine::archive::{ArchiveLine, Charge};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use attached::{Attached, LINE, attach, open};
+pub(crate) use attached::{Attached, attach, open};
 pub use client::ask;
 pub(crate) use fetch::{Archive, fetch};
 pub use keeper::keep;
 pub(crate) use place::place;
 pub use source::SourceError;
-pub(crate) use source::{Source, identities, segment_content};
+pub(crate) use source::{Planned, Source, identities, segment_content};
 pub(crate) use worker::give_way_to_others;
 pub use worker::work;
 
@@ -44,6 +44,9 @@ pub struct Order {
     pub retention: Option<BackupRetention>,
     /// Name of the newest backup that a holder has told of. With another one the worker looks at the backups again.
     pub newest_backup: Option<String>,
+    /// All that this database has in the store is to be deleted.
+    #[serde(default)]
+    pub deletes: bool,
     /// A recovery in place that is asked for: whether the store has all that it needs is to be told.
     pub check: Option<RecoveryCheck>,
 }
@@ -56,6 +59,8 @@ pub struct Target {
     pub place: Place,
     /// The database's folder in it (`backup::layout::ClusterFolder`).
     pub folder: String,
+    /// The line of the archive.
+    pub line: ArchiveLine,
     /// UID of the ClusteredDatabase.
     pub cluster_uid: String,
     /// System identifier of the data.

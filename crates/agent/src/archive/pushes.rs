@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use backup::Problem;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use machine::archive::{Lineage, WalFile};
@@ -13,8 +14,33 @@ use machine::units::Bytes;
 use super::attached::Attached;
 use crate::volume::marks;
 
-/// How a push ended; the error in words.
-type Pushed = Result<(), String>;
+/// How a push ended.
+type Pushed = Result<(), Fault>;
+
+/// Why a push failed.
+#[derive(Clone, Debug)]
+pub(super) struct Fault {
+    pub(super) words: String,
+    /// The name is taken by other content: no later try will succeed.
+    pub(super) is_conflict: bool,
+}
+
+impl From<String> for Fault {
+    fn from(words: String) -> Self {
+        let is_conflict = false;
+        Self { words, is_conflict }
+    }
+}
+
+impl From<Problem> for Fault {
+    fn from(problem: Problem) -> Self {
+        Self {
+            is_conflict: matches!(problem, Problem::Conflict(_)),
+            words: problem.to_string(),
+        }
+    }
+}
+
 /// A push that several may wait for.
 type Push = Shared<BoxFuture<'static, Pushed>>;
 
@@ -42,10 +68,10 @@ impl Pushes {
             let (store, wal, name) = (Arc::clone(store), wal.to_owned(), name.to_owned());
             let pushed = async move {
                 let pushed = store.push(&wal, &name, file, epoch).await;
-                pushed.map_err(|problem| problem.to_string())
+                pushed.map_err(Fault::from)
             };
             let task = tokio::spawn(pushed);
-            let ended = async move { task.await.unwrap_or_else(|error| Err(error.to_string())) };
+            let ended = async move { task.await.unwrap_or_else(|error| Err(error.to_string().into())) };
             ended.boxed().shared()
         };
         let own = self
@@ -73,7 +99,7 @@ impl Pushes {
         own
     }
 
-    fn under_way(&self) -> u64 {
+    pub(super) fn under_way(&self) -> u64 {
         self.0.values().map(|push| u64::from(push.peek().is_none())).sum()
     }
 

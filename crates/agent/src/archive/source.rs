@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use backup::base::{BackupInfo, WalList, backups, check_key, wal};
-use backup::layout::ClusterFolder;
+use backup::layout::{ClusterFolder, LineObject, Object};
 use backup::segment::{SegmentError, decode};
 use backup::{Identities, Place, Problem, Store};
 use chrono::Utc;
 use machine::archive::WalFile;
-use machine::recovery::{Backup, Plan, Refusal, Stored, Target, plan};
+use machine::recovery::{Backup, Plan, Refusal, Stored, Target, may_be_in_earlier_line, plan};
 use machine::units::Bytes;
 
-use super::attached::{LIMIT, LINE, open};
+use super::attached::{LIMIT, open};
 use super::catalogue::{histories, planned};
 
 /// Such a store, with the keys to it.
@@ -20,6 +20,16 @@ pub(crate) struct Source {
     pub(crate) store: Store,
     pub(crate) folder: ClusterFolder,
     pub(crate) identities: Option<Arc<Identities>>,
+}
+
+/// What is recovered from a store.
+pub(crate) struct Planned {
+    /// The line of the archive.
+    pub(crate) line: u32,
+    pub(crate) backup: BackupInfo,
+    pub(crate) plan: Plan,
+    /// Some of its WAL is encrypted.
+    pub(crate) has_encrypted: bool,
 }
 
 /// Why a store is not recovered from.
@@ -77,34 +87,79 @@ impl Source {
         })
     }
 
-    /// Decides what is recovered from what. Also returns if some WAL is encrypted.
-    pub(crate) async fn plan(
-        &self,
-        wanted: Option<&str>,
-        target: &Target,
-    ) -> Result<(BackupInfo, Plan, bool), SourceError> {
-        let infos = backups(&self.store, &self.folder, LINE, LIMIT).await;
+    /// Decides what is recovered from what, in the newest line of the archive that may have it.
+    pub(crate) async fn plan(&self, wanted: Option<&str>, target: &Target) -> Result<Planned, SourceError> {
+        let newest = self.newest_line().await?;
+        let mut first = None;
+        for line in (1..=newest).rev() {
+            let refused = match self.plan_in(line, wanted, target).await {
+                Err(SourceError::Refused(refused)) => refused,
+                planned => return planned,
+            };
+            let looks_further = may_be_in_earlier_line(&refused, wanted, target);
+            // That a line has no backup says less than what another one says.
+            if refused != Refusal::NoBackup || first.is_none() {
+                first = first.filter(|first| *first != Refusal::NoBackup).or(Some(refused));
+            }
+            if !looks_further {
+                break;
+            }
+        }
+        Err(match first.unwrap_or(Refusal::NoBackup) {
+            Refusal::NoBackup if newest > 1 => Refusal::LineWithoutBackup(newest),
+            refused => refused,
+        }
+        .into())
+    }
+
+    async fn newest_line(&self) -> Result<u32, SourceError> {
+        let mut newest = 1;
+        loop {
+            let next = self.folder.name(Object::Line(newest + 1, LineObject::Line));
+            match self.store.read(&next.to_string(), LIMIT).await {
+                Ok(_) => newest += 1,
+                Err(Problem::NotFound(_)) => return Ok(newest),
+                Err(problem) => return Err(SourceError::store("look for the newest line of the archive")(problem)),
+            }
+        }
+    }
+
+    async fn plan_in(&self, line: u32, wanted: Option<&str>, target: &Target) -> Result<Planned, SourceError> {
+        let infos = backups(&self.store, &self.folder, line, LIMIT).await;
         let infos = infos.map_err(SourceError::store("list the backups in the store"))?;
         let Some(size) = infos.last().map(|info| Bytes(info.wal_segment_size)) else {
             return Err(Refusal::NoBackup.into());
         };
-        let listed = wal(&self.store, &self.folder, LINE, LIMIT).await;
+        let listed = wal(&self.store, &self.folder, line, LIMIT).await;
         let listed = listed.map_err(SourceError::store("list the WAL in the store"))?;
         let all: Vec<Backup> = infos.iter().map(planned).collect();
         let plan = plan(&all, wanted, target, &stored(&listed, size), size, Utc::now())?;
         let info = infos.into_iter().find(|info| info.name.to_string() == plan.backup.name);
-        Ok((info.ok_or(Refusal::NoBackup)?, plan, listed.has_encrypted))
+        Ok(Planned {
+            line,
+            backup: info.ok_or(Refusal::NoBackup)?,
+            plan,
+            has_encrypted: listed.has_encrypted,
+        })
     }
 
     /// Fails if the private keys do not open the backup.
-    pub(crate) async fn check_key(&self, info: &BackupInfo) -> Result<(), SourceError> {
+    pub(crate) async fn check_key(&self, planned: &Planned) -> Result<(), SourceError> {
+        let info = &planned.backup;
         if self.identities.is_none() && !info.recipients.is_empty() {
             return Err(SourceError::NoIdentity {
                 backup: info.name.to_string(),
                 recipients: info.recipients.clone(),
             });
         }
-        let checked = check_key(&self.store, &self.folder, LINE, info, self.identities.as_deref(), LIMIT);
+        let checked = check_key(
+            &self.store,
+            &self.folder,
+            planned.line,
+            info,
+            self.identities.as_deref(),
+            LIMIT,
+        );
         checked.await.map_err(SourceError::store("open the backup"))
     }
 }

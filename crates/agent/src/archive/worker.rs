@@ -2,16 +2,17 @@
 
 use std::io::{BufRead, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use api::status::{BackupCatalogue, RecoveryCheck};
-use backup::Fence;
+use backup::base::remove_all;
+use backup::{Fence, Problem};
 use chrono::Utc;
 use machine::archive::{
-    Answer, ArchiveFence, ArchiveRecord, Charge, Forecast, Lineage, RecoveryChecked, Room, WalFile, answer,
+    Answer, ArchiveFence, ArchiveLine, ArchiveRecord, Charge, Forecast, Lineage, RecoveryChecked, Room, WalFile, answer,
 };
 use machine::protocol::Epoch;
 use machine::recovery::Refusal;
@@ -20,10 +21,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
-use super::attached::{Attached, attach, version};
+use super::attached::{Attached, LIMIT, attach, remover, version};
 use super::catalogue;
 use super::client::Reply;
-use super::pushes::Pushes;
+use super::pushes::{Fault, Pushes};
 use super::source::{Source, SourceError};
 use super::{Order, Paths, Target};
 use crate::deadman::boot_time;
@@ -80,12 +81,15 @@ pub fn work(paths: Paths) -> anyhow::Result<()> {
             pushes: Mutex::default(),
             fault: Mutex::default(),
             given_up: AtomicU64::new(0),
+            conflict: Mutex::default(),
             catalogue: Mutex::default(),
+            deleted: AtomicBool::new(false),
             checked: Mutex::default(),
         });
         tokio::spawn(Arc::clone(&worker).report());
         tokio::spawn(Arc::clone(&worker).keep_catalogue());
         tokio::spawn(Arc::clone(&worker).check_recoveries());
+        tokio::spawn(Arc::clone(&worker).delete_all());
         loop {
             let (stream, _) = listener.accept().await.context("accept a question")?;
             let worker = Arc::clone(&worker);
@@ -117,8 +121,12 @@ struct Worker {
     /// Why the last attempt failed.
     fault: Mutex<Option<String>>,
     given_up: AtomicU64,
+    /// The line that takes no more WAL.
+    conflict: Mutex<Option<ArchiveLine>>,
     /// The backups in the store, as they were seen last.
     catalogue: Mutex<Option<BackupCatalogue>>,
+    /// All that this database had in the store is deleted.
+    deleted: AtomicBool,
     /// The recovery that the store was looked through for last.
     checked: Mutex<Option<RecoveryChecked>>,
 }
@@ -215,9 +223,12 @@ impl Worker {
                 self.set_fault(None);
                 Reply::Archived
             }
-            Err(error) => {
-                eprintln!("{name} cannot be archived: {error}");
-                self.set_fault(Some(error));
+            Err(Fault { words, is_conflict }) => {
+                eprintln!("{name} cannot be archived: {words}");
+                if is_conflict {
+                    self.set_conflict(target.line);
+                }
+                self.set_fault(Some(words));
                 Reply::Later
             }
         }
@@ -234,15 +245,28 @@ impl Worker {
             return Ok(Arc::clone(store));
         }
         *attached = None;
-        let store = attach(target, &self.paths.access, size)
-            .await
-            .map_err(|problem| problem.to_string())?;
-        let store = Arc::new(store);
+        let tried = async {
+            let store = attach(target, &self.paths.access, size).await?;
+            let has_ended = store.has_ended().await?;
+            if !has_ended {
+                store.bring_histories(&self.paths.wal).await?;
+            }
+            Ok::<_, Problem>((Arc::new(store), has_ended))
+        };
+        let (store, has_ended) = tried.await.map_err(|problem| problem.to_string())?;
+        if has_ended {
+            self.set_conflict(target.line);
+            return Err(format!("line {} of the archive has ended", target.line.0));
+        }
         *attached = Some((Arc::clone(&store), target.clone(), version));
         self.set_fault(None);
         // Pushes to another place say nothing about this one.
         *self.pushes.lock().unwrap_or_else(PoisonError::into_inner) = Pushes::default();
         Ok(store)
+    }
+
+    fn set_conflict(&self, line: ArchiveLine) {
+        *self.conflict.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
     }
 
     fn set_fault(&self, fault: Option<String>) {
@@ -255,11 +279,10 @@ impl Worker {
         loop {
             tokio::time::sleep(LOOK).await;
             let order = self.orders.borrow().clone();
-            let Some(Order {
-                charge: Charge::Push { .. },
-                target: Some(target),
-                ..
-            }) = order
+            let fills = |order: &Order| matches!(order.charge, Charge::Push { .. });
+            let Some((order, target)) = order
+                .filter(|order| fills(order) || order.deletes)
+                .and_then(|order| Some((order.clone(), order.target?)))
             else {
                 (told, forecast) = (None, Forecast::default());
                 continue;
@@ -267,7 +290,7 @@ impl Worker {
             let Ok(size) = segment_size(&self.paths.wal).map(Bytes) else {
                 continue;
             };
-            if tried.is_none_or(|tried| tried.elapsed() >= TRY_AGAIN) {
+            if fills(&order) && tried.is_none_or(|tried| tried.elapsed() >= TRY_AGAIN) {
                 tried = Some(tokio::time::Instant::now());
                 if let Err(error) = self.store(&target, size).await {
                     self.set_fault(Some(error));
@@ -296,8 +319,12 @@ impl Worker {
             Fence::BestEffort => ArchiveFence::BestEffort,
         });
         Ok(ArchiveRecord {
+            // The Lease says which one is used.
+            line: ArchiveLine::default(),
+            conflict: *self.conflict.lock().unwrap_or_else(PoisonError::into_inner),
             progress,
             fence,
+            deleted: self.deleted.load(Ordering::Relaxed),
             given_up: self.given_up.load(Ordering::Relaxed),
             fault: self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             full_time: forecast.full(room, boot_time(), Utc::now()),
@@ -305,6 +332,49 @@ impl Worker {
             catalogue: self.catalogue.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             checked: self.checked.lock().unwrap_or_else(PoisonError::into_inner).clone(),
         })
+    }
+
+    /// Deletes all that this database has in the store, if that is ordered.
+    async fn delete_all(self: Arc<Self>) {
+        let mut orders = self.orders.clone();
+        let deletes = |order: &Option<Order>| order.as_ref().is_some_and(|order| order.deletes);
+        while orders.wait_for(deletes).await.is_ok() {
+            let target = self.orders.borrow().as_ref().and_then(|order| order.target.clone());
+            let deleted = tokio::select! {
+                deleted = self.try_deleting(target) => deleted,
+                // What is left, the next holder deletes.
+                _ = orders.wait_for(|order| !deletes(order)) => continue,
+            };
+            match deleted {
+                Ok(()) => {
+                    self.set_fault(None);
+                    self.deleted.store(true, Ordering::Relaxed);
+                    let _ = orders.wait_for(|order| !deletes(order)).await;
+                    self.deleted.store(false, Ordering::Relaxed);
+                }
+                Err(problem) => {
+                    self.set_fault(Some(format!("what is archived cannot be deleted: {problem}")));
+                    tokio::time::sleep(TRY_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    async fn try_deleting(&self, target: Option<Target>) -> Result<(), Problem> {
+        let target = target.ok_or_else(|| Problem::Unusable("it is not known where WAL is archived".to_owned()))?;
+        // A push that is under way would write behind the deletion.
+        while self.pushes.lock().unwrap_or_else(PoisonError::into_inner).under_way() > 0 {
+            tokio::time::sleep(LOOK).await;
+        }
+        let remover = remover(&target, &self.paths.access)?;
+        let listed = remover.store().list(&target.folder, LIMIT).await?;
+        let names: Vec<String> = listed.into_iter().map(|object| object.name).collect();
+        eprintln!(
+            "{} objects in {} are deleted with the database",
+            names.len(),
+            target.folder
+        );
+        remove_all(&remover, names, LIMIT).await
     }
 
     /// Looks through the store for each recovery that is asked for while this member fills the archive.

@@ -20,7 +20,7 @@ use tokio::time::{Instant, sleep};
 use super::copy::{DamagedPages, copy};
 use super::server::Server;
 use super::{Order, Told, server};
-use crate::archive::{Attached, LINE, attach, give_way_to_others};
+use crate::archive::{Attached, attach, give_way_to_others};
 
 /// Time limit of a request to the store that transfers little.
 const LIMIT: Duration = Duration::from_secs(45);
@@ -79,7 +79,7 @@ pub fn work() -> anyhow::Result<()> {
 async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
     let server = server::ask(order).await?;
     let attached = attach(&order.target, &order.access, Bytes(server.wal_segment_size)).await?;
-    let known = catalogue(attached.store(), attached.folder(), LINE, LIMIT).await?;
+    let known = catalogue(attached.store(), attached.folder(), attached.line(), LIMIT).await?;
     if let Some(made) = known.complete.iter().find(|backup| backup.uid == order.copy.uid) {
         return Ok(made.clone());
     }
@@ -89,7 +89,15 @@ async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
         uid: order.copy.uid.clone(),
         number: order.copy.attempt,
     };
-    let begun = begin(attached.store(), attached.folder(), LINE, &name, &attempt, LIMIT).await;
+    let begun = begin(
+        attached.store(),
+        attached.folder(),
+        attached.line(),
+        &name,
+        &attempt,
+        LIMIT,
+    )
+    .await;
     let known = match begun.context("begin the backup")? {
         Begun::First(known) => known,
         Begun::Made(made) => return Ok(*made),
@@ -106,7 +114,7 @@ async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
     let writer = Writer::new(
         attached.store().clone(),
         attached.folder().clone(),
-        LINE,
+        attached.line(),
         name.clone(),
         PART_SIZE,
     )
@@ -123,7 +131,7 @@ async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
     tell(&Told::WaitingForWal { name: told.clone() });
     wait_for_wal(&attached, written.wal_ranges(), server.wal_segment_size).await?;
     let info = commit(&written, order, &server, [start_time, stop_time]).await?;
-    let discarded = is_discarded(attached.store(), attached.folder(), LINE, &name, LIMIT);
+    let discarded = is_discarded(attached.store(), attached.folder(), attached.line(), &name, LIMIT);
     ensure!(!discarded.await?, "another attempt at this backup has begun");
     Ok(info)
 }
@@ -171,7 +179,7 @@ async fn wait_for_wal(attached: &Attached, ranges: &[WalRange], segment_size: u6
     let mut waiting = needed(ranges, segment_size);
     let mut pause = FIRST_LOOK;
     while !waiting.is_empty() {
-        match missing(attached.store(), attached.folder(), LINE, &waiting, LIMIT).await {
+        match missing(attached.store(), attached.folder(), attached.line(), &waiting, LIMIT).await {
             Ok(still) => waiting = still,
             Err(problem) if problem.is_transient() => eprintln!("look for the archived WAL: {problem}"),
             Err(problem) => return Err(problem).context("look for the archived WAL"),

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use machine::archive::Fetch;
+use machine::instance::archive::line;
 use machine::instance::{Upstream, Work, observer};
 use machine::protocol::{Fork, MemberId, Timeline};
 use machine::recovery::Target;
@@ -209,6 +210,7 @@ impl Executor {
         Some(archive::Archive {
             place: place(&world.spec.as_ref()?.backup.as_ref()?.store)?,
             folder: self.recovering.folder.clone(),
+            line: line(world.observed()),
             access: archiving.access.clone(),
             system_id: world.observed().lease.record.is()?.system_id.clone()?,
         })

@@ -60,6 +60,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         discard: discard.map(|discard| discard.name),
         archives: spec.backup.is_some(),
         reads_archive: spec.backup.as_ref().is_some_and(|backup| backup.encryption.is_none()),
+        deletes_archive: status.intent.delete_archive,
         backup: status.intent.backup,
         backup_source: status.intent.backup_source,
         recovery_check: status.intent.recovery_check,

@@ -22,7 +22,7 @@ use machine::recovery::Target;
 use super::private::sync;
 use super::server::{file, remove_if_there};
 use super::{PostgresError, Verifier, blocking, history};
-use crate::archive::{LINE, Source, SourceError};
+use crate::archive::{Planned, Source, SourceError};
 use crate::tools::Tools;
 use crate::volume::{ClusterState, Volume, VolumeError, make_directory, write_for_now};
 
@@ -148,16 +148,17 @@ pub async fn recover(
         request.identity_secret.as_deref(),
         &request.folder,
     )?;
-    let (info, plan, has_encrypted) = source.plan(request.backup.as_deref(), &request.target).await?;
+    let planned = source.plan(request.backup.as_deref(), &request.target).await?;
+    let (info, plan) = (&planned.backup, &planned.plan);
     let found = info.server_version / 10_000;
     if found != u32::from(tools.major()) {
         return Err(RecoveryError::Version {
-            backup: plan.backup.name,
+            backup: plan.backup.name.clone(),
             found,
             wanted: tools.major(),
         });
     }
-    source.check_key(&info).await?;
+    source.check_key(&planned).await?;
     tracing::info!(
         "backup {} is recovered to {} along timeline {}: WAL is there up to {}",
         plan.backup.name,
@@ -167,17 +168,18 @@ pub async fn recover(
     );
     let file_systems = volume.blocking(Volume::file_systems).await?;
     volume.blocking(|volume| volume.begin_staging("recovery")).await?;
-    unpack_backup(&source, volume, &info, progress).await?;
-    verify(tools, volume, &info, request, progress).await?;
+    unpack_backup(&source, volume, &planned, progress).await?;
+    verify(tools, volume, info, request, progress).await?;
     let order = Order {
         place: request.place.clone(),
         access: request.access.clone(),
         folder: request.folder.clone(),
+        line: planned.line,
         identity_secret: request.identity_secret.clone(),
-        has_encrypted,
+        has_encrypted: planned.has_encrypted,
         system_id: info.system_id.clone(),
         waits_at_end: request.target != Target::Latest,
-        plan,
+        plan: plan.clone(),
     };
     prepare(volume, &order, request.after).await?;
     let stopped = replay::replay(tools, volume, system_user, request, &order.plan, progress).await?;
@@ -211,7 +213,7 @@ pub async fn recover(
 async fn unpack_backup(
     from: &Source,
     volume: &Volume,
-    info: &BackupInfo,
+    planned: &Planned,
     progress: &(impl Fn(Progress) + Sync),
 ) -> Result<(), RecoveryError> {
     let wal = volume.wal_directory().map(ToOwned::to_owned);
@@ -230,13 +232,22 @@ async fn unpack_backup(
             progress(Progress {
                 what: "unpack",
                 bytes,
-                total: info.stored_bytes,
+                total: planned.backup.stored_bytes,
             });
         }
     };
     let pgdata = volume.staging_pgdata();
     let identities = from.identities.as_ref();
-    Ok(unpack(&from.store, &from.folder, LINE, info, identities, &pgdata, tell).await?)
+    Ok(unpack(
+        &from.store,
+        &from.folder,
+        planned.line,
+        &planned.backup,
+        identities,
+        &pgdata,
+        tell,
+    )
+    .await?)
 }
 
 /// Has PostgreSQL's own tool look if all files of the backup's manifest are there, with their sizes, and compares the identity of the

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use machine::instance::archive::charge;
+use machine::instance::archive::{charge, deletes, line};
 use machine::instance::backup::{BackupCopy, closes_segment, copy_to_make};
 use machine::timing::BootTime;
 use tokio::sync::watch;
@@ -63,6 +63,7 @@ impl Archive {
                 .as_ref()
                 .and_then(|spec| spec.backup.as_ref()?.retention.clone()),
             newest_backup: newest_backup(world),
+            deletes: deletes(observed, now),
             check: observed.cluster.is().and_then(|cluster| cluster.recovery_check.clone()),
         };
         set_if_changed(&self.orders, Some(order));
@@ -89,6 +90,7 @@ impl Archive {
             place: place(&backup.store)?,
             recipients: encryption.map_or_else(Vec::new, |encryption| encryption.recipients.clone()),
             folder: self.folder.clone(),
+            line: line(world.observed()),
             cluster_uid: self.cluster_uid.clone(),
             system_id: world.observed().lease.record.is()?.system_id.clone()?,
             pod_uid: self.pod_uid.clone(),

@@ -451,6 +451,13 @@ impl Cluster {
         self.api.put(CLUSTERS, cluster);
     }
 
+    /// As the operator does where a database is deleted with all that it has in the store.
+    pub fn delete_archive(&self) {
+        let mut cluster = self.api.get(CLUSTERS);
+        cluster["status"]["intent"]["deleteArchive"] = true.into();
+        self.api.put(CLUSTERS, cluster);
+    }
+
     /// As the operator does where a user asks for a recovery in place.
     pub fn check_recovery(&self, check: Value) {
         let mut cluster = self.api.get(CLUSTERS);

@@ -3,7 +3,8 @@
 use super::{Rule, text};
 use crate::ClusteredDatabase;
 use crate::spec::{
-    AzureStore, BackupDrill, BackupRetention, BackupSchedule, BackupSpec, IdentitySecretRef, S3Store, StoreSpec,
+    ArchiveFate, AzureStore, BackupDrill, BackupOnDelete, BackupRetention, BackupSchedule, BackupSpec, FinalBackup,
+    IdentitySecretRef, S3Store, StoreSpec,
 };
 
 /// A bucket's name, by S3's own rules but for names that look like addresses.
@@ -211,6 +212,7 @@ pub(super) fn rules() -> Vec<Rule> {
     rules.extend(retention());
     rules.extend(drill());
     rules.extend(recipients());
+    rules.push(on_delete());
     rules.extend(of_identity!(
         "backup.encryption.identitySecretRef",
         |resource: &ClusteredDatabase| {
@@ -251,6 +253,17 @@ fn recipients() -> Vec<Rule> {
             of_recipients(|all| all.iter().all(|one| is_recipient(one))),
         ),
     ]
+}
+
+fn on_delete() -> Rule {
+    let is_of_use =
+        |asked: &BackupOnDelete| asked.data != ArchiveFate::Delete || asked.final_backup == FinalBackup::None;
+    Rule::holds(
+        "spec.backup.onDelete",
+        "!has(self.data) || self.data != 'Delete' || self.finalBackup == 'None'",
+        "backup.onDelete takes a last backup and deletes it with all others: set finalBackup to None or data to Retain",
+        of_part(|backup| backup.on_delete.as_ref(), is_of_use),
+    )
 }
 
 fn is_recipient(text: &str) -> bool {

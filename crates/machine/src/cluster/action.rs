@@ -350,6 +350,8 @@ pub enum StatusChange {
 pub enum DeletionStep {
     /// The last backup is complete, or was given up.
     FinalBackup,
+    /// All backups and WAL in the store are deleted.
+    Archive,
     /// PostgreSQL has stopped everywhere, or the time for it has passed.
     Stopped,
     /// The pods are gone, or the time for it has passed.
@@ -363,6 +365,7 @@ impl DeletionStep {
     pub const fn as_str(self) -> &'static str {
         match self {
             DeletionStep::FinalBackup => "FinalBackup",
+            DeletionStep::Archive => "Archive",
             DeletionStep::Stopped => "Stopped",
             DeletionStep::PodsGone => "PodsGone",
             DeletionStep::Volumes => "Volumes",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::ClusteredDatabaseStatus;
 use api::backup::BackupSource;
-use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
+use api::status::{ArchiveFence, ArchiveLine, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::drill;
@@ -52,6 +52,7 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
         catalogue: record.catalogue.clone().or(before.catalogue),
         drill: before.drill,
         archive: ArchiveStatus {
+            line: record.line,
             fence: record.fence,
             archived_up_to,
             waiting_bytes: record.progress.waiting.0,
@@ -135,6 +136,16 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
             Reason::CatalogueFails,
             format!("WAL is archived, but the backups cannot be listed or removed: {fault}"),
         ),
+        Some(record) if lacks_backup(record) => Answer::new(
+            false,
+            Reason::ArchiveLineNew,
+            format!(
+                "line {} of the archive has begun and has no backup yet, so that nothing from then on can be recovered: take a backup. In \
+                 the line before it the name of a segment is taken by other content, which another server may have written; what this \
+                 database has is kept there under wal/conflicts",
+                record.line.0
+            ),
+        ),
         Some(ArchiveRecord { fence: None, .. }) => Answer {
             holds: None,
             reason: Reason::ArchiveUnknown,
@@ -158,6 +169,17 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
         ),
     };
     Some(undamaged(facts, drill::proven(facts, answer)))
+}
+
+/// The line that WAL is archived in.
+pub(super) fn line(facts: &Facts<'_>) -> ArchiveLine {
+    record(facts).map_or_else(ArchiveLine::default, |record| record.line)
+}
+
+/// True for a line after the first in which no backup is known.
+fn lacks_backup(record: &ArchiveRecord) -> bool {
+    let known = record.catalogue.as_ref().filter(|known| known.line == record.line);
+    !record.line.is_first() && known.is_none_or(|known| known.backups == 0)
 }
 
 /// What becomes of WAL that goes on waiting.

@@ -111,7 +111,7 @@ pub(super) fn record(step: DeletionStep, because: &'static str) -> Option<Propos
     let during = match step {
         DeletionStep::FinalBackup => Step::BackingUp,
         DeletionStep::Stopped => Step::Stopping,
-        DeletionStep::PodsGone | DeletionStep::Volumes => Step::Removing,
+        DeletionStep::Archive | DeletionStep::PodsGone | DeletionStep::Volumes => Step::Removing,
     };
     Proposal::act(
         during,

@@ -25,6 +25,7 @@ mod consent;
 mod controller;
 mod creation;
 mod decision;
+mod delete_archive;
 mod deletion;
 mod drift;
 mod drill;
@@ -107,6 +108,7 @@ pub use crate::reconcile::{FaultKind, ObjectVersion, StatusWrite};
 pub const RULES: &[Rule] = &[
     deletion::RELEASE_FINALIZER,
     final_backup::FINAL_BACKUP,
+    delete_archive::DELETE_ARCHIVE,
     deletion::STOP,
     deletion::REMOVE_PODS,
     deletion::REMOVE_VOLUMES,

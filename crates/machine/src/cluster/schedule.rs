@@ -11,6 +11,7 @@ use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 
 use super::action::{Action, StatusChange};
+use super::archive;
 use super::decision::Step;
 use super::facts::Facts;
 use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
@@ -22,6 +23,7 @@ pub const SCHEDULED_BACKUP: Rule = Rule {
     what: "A DatabaseBackup is made at each time of a schedule.\n\
            - Runs that were missed are caught up by one.\n\
            - A new schedule begins with its next time, or at once if it says so.\n\
+           - A new line of the archive has the first schedule begin at once.\n\
            - While a backup is open, or the database hibernates, no other begins.",
     protocol: &[],
     kind: RuleKind::Act,
@@ -116,8 +118,8 @@ fn make(facts: &Facts<'_>, schedule: &BackupSchedule, run: &ScheduledRun) -> Opt
     let name = run.making.clone()?;
     if facts.observed.scheduled.get()?.contains(&name) {
         let made = ScheduledRun {
-            time: run.time,
             making: None,
+            ..run.clone()
         };
         let change = StatusChange::RecordSchedule(schedule.name.clone(), made);
         return record(change, format!("DatabaseBackup {name} is made"));
@@ -143,11 +145,13 @@ fn begin(facts: &Facts<'_>, schedule: &BackupSchedule, run: Option<&ScheduledRun
             let seen = ScheduledRun {
                 time: facts.now,
                 making: None,
+                line: archive::line(facts),
             };
             let change = StatusChange::RecordSchedule(schedule.name.clone(), seen);
             return record(change, format!("schedule {} is new", schedule.name));
         }
         None => facts.now,
+        Some(run) if begins_line(facts, schedule, run) => facts.now,
         Some(run) => times.last(facts.now).filter(|time| *time > run.time)?,
     };
     if facts.wanted.backup.is_some() {
@@ -158,8 +162,16 @@ fn begin(facts: &Facts<'_>, schedule: &BackupSchedule, run: Option<&ScheduledRun
     let begun = ScheduledRun {
         time,
         making: Some(making),
+        line: archive::line(facts),
     };
     record(StatusChange::RecordSchedule(schedule.name.clone(), begun), because)
+}
+
+/// True for the first schedule that is not suspended, if the archive has begun another line since its last run: without a backup in it
+/// nothing there can be recovered.
+fn begins_line(facts: &Facts<'_>, schedule: &BackupSchedule, run: &ScheduledRun) -> bool {
+    let first = schedules(facts).find(|schedule| !schedule.suspend);
+    run.line < archive::line(facts) && first.is_some_and(|first| first.name == schedule.name)
 }
 
 #[cfg(test)]

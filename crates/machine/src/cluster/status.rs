@@ -17,7 +17,7 @@ use super::facts::{Facts, hibernation};
 use super::observed::Observed;
 use super::wait::Waiting;
 use super::wanted::Wanted;
-use super::{StatusWrite, archive, decide, durability, health, in_place};
+use super::{StatusWrite, archive, decide, delete_archive, durability, health, in_place};
 use crate::protocol::Epoch;
 use crate::reconcile::STATUS_SETTLES;
 
@@ -362,6 +362,7 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
     let secret = Names::new(facts.wanted.name).app_secret();
     next.binding = next.memo.made.contains_key(&secret).then_some(Binding { name: secret });
     (next.intent.backup, next.intent.backup_source) = archive::backup_to_take(facts);
+    next.intent.delete_archive = delete_archive::is_to_delete(facts);
     next.intent.recovery_check = in_place::check_to_make(facts);
     let Some(lease) = facts.lease else { return };
     next.durability = Some(durability::describe(facts));

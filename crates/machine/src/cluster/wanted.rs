@@ -49,6 +49,8 @@ pub struct Wanted<'a> {
     pub backup: Option<&'a str>,
     /// Whose files it is to copy.
     pub backup_source: BackupSource,
+    /// [`api::names::ANNOTATION_DELETE_ARCHIVE`] has the UID.
+    pub deletes_archive: bool,
 }
 
 impl Wanted<'_> {

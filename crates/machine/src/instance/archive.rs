@@ -2,10 +2,10 @@
 
 use api::backup::BackupTask;
 
-use super::facts::lineage::{self, lineage};
+use super::facts::lineage::{Lineage, lineage};
 use super::facts::{Context, Tenure};
 use super::{Memo, Mode, Observed};
-use crate::archive::{ArchiveRecord, Charge, Fetch, Lineage};
+use crate::archive::{self, ArchiveLine, ArchiveRecord, Charge, Fetch};
 use crate::protocol::{HolderRecord, LeaseRecord, Lsn, Position};
 use crate::timing::BootTime;
 use crate::units::Bytes;
@@ -19,7 +19,7 @@ pub fn charge(observed: &Observed, memo: &Memo, now: BootTime) -> Charge {
     let Some(cluster) = context.cluster() else {
         return Charge::Wait;
     };
-    if !cluster.archives {
+    if !cluster.archives || cluster.deletes_archive {
         return Charge::Nowhere;
     }
     if memo.stopping.is_some() {
@@ -39,12 +39,27 @@ pub fn charge(observed: &Observed, memo: &Memo, now: BootTime) -> Charge {
     }
 }
 
+/// Whether this member's worker deletes all that this database has in the store: the holder's, once the user has confirmed that.
+pub fn deletes(observed: &Observed, now: BootTime) -> bool {
+    let context = Context::new(observed, now);
+    let ordered = context
+        .cluster()
+        .is_some_and(|cluster| cluster.archives && cluster.deletes_archive);
+    ordered && matches!(context.tenure(), Tenure::Held { .. }) && context.accepting()
+}
+
+/// The line of the archive that all members use.
+pub fn line(observed: &Observed) -> ArchiveLine {
+    let archive = observed.lease.record.is().and_then(|record| record.archive.as_ref());
+    archive.map_or_else(ArchiveLine::default, |archive| archive.line)
+}
+
 /// Up to where the archive has the WAL that this member shares with the holder. `None` while this member's WAL is not known to be part of the
 /// holder's history: the archive of that has other segments instead, and this member may be the only one with its own.
 fn confirmed(context: &Context, holder: &HolderRecord) -> Option<Position> {
     let record = context.record()?;
     let up_to = record.archive.as_ref()?.progress.up_to?;
-    if lineage(context) != lineage::Lineage::Follows {
+    if lineage(context) != Lineage::Follows {
         return None;
     }
     if holder.timeline == Some(up_to.timeline) {
@@ -67,7 +82,7 @@ pub(super) fn fetch(context: &Context, end: Lsn) -> Option<Fetch> {
     };
     let to = context.observed.reply.as_ref()?.oldest?;
     let archived = confirmed(context, holder)?.lsn;
-    let lineage = Lineage {
+    let lineage = archive::Lineage {
         timeline: holder.timeline?,
         ancestors: context.record()?.history.clone(),
     };
@@ -82,6 +97,12 @@ pub(super) fn recorded(context: &Context, record: &LeaseRecord, backup: Option<B
     let own = context.observed.archive.clone().filter(|_| context.accepting());
     let mut next = own.or_else(|| record.archive.clone())?;
     next.backup = backup;
+    // Only a holder begins a line, by a write of the Lease: one that is cut off begins none that others do not know.
+    next.line = match line(context.observed) {
+        used if next.conflict == Some(used) => used.next(),
+        used => used,
+    };
+    next.conflict = None;
     next.catalogue = next.catalogue.or_else(|| record.archive.as_ref()?.catalogue.clone());
     Some(next)
 }

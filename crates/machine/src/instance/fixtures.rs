@@ -90,6 +90,7 @@ pub(super) fn blank() -> Observed {
             discard: None,
             archives: false,
             reads_archive: false,
+            deletes_archive: false,
             backup: None,
             backup_source: Default::default(),
             recovery_check: None,

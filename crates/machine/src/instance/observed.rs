@@ -217,6 +217,8 @@ pub struct ClusterView {
     pub archives: bool,
     /// What is archived is not encrypted, so a member can read it.
     pub reads_archive: bool,
+    /// `status.intent.deleteArchive`: all backups and WAL go.
+    pub deletes_archive: bool,
     /// `status.intent.backup`: UID of the DatabaseBackup that is to be taken.
     pub backup: Option<String>,
     /// `status.intent.backupSource`: whose files it copies.

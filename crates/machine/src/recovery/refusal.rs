@@ -11,6 +11,11 @@ pub enum Refusal {
     /// The store holds no backup.
     #[error("the store holds no complete backup of this database: check namespace, name and UID of the source")]
     NoBackup,
+    /// The newest line of the archive holds no backup, and the target is all that is archived.
+    #[error(
+        "line {0} of the archive holds no complete backup: all that is archived cannot be recovered. What the line before it holds can be, if you name a backup or another target"
+    )]
+    LineWithoutBackup(u32),
     /// There is no backup of the wanted name.
     #[error("there is no backup {wanted}; these are there: {}", there.join(", "))]
     UnknownBackup {

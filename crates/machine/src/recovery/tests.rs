@@ -399,3 +399,25 @@ fn a_specs_target_is_one_of_postgresqls() {
         assert!(of(bad.clone()).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn all_that_is_archived_is_in_the_newest_line_and_a_backup_or_a_target_may_be_in_an_earlier_one() {
+    let none = Refusal::NoBackup;
+    let time = Target::Time("2027-01-01T00:00:00Z".parse().unwrap());
+    assert!(!may_be_in_earlier_line(&none, None, &Target::Latest));
+    assert!(may_be_in_earlier_line(&none, Some("a"), &Target::Latest));
+    assert!(may_be_in_earlier_line(&none, None, &time));
+    let unknown = Refusal::UnknownBackup {
+        wanted: "a".to_owned(),
+        there: Vec::new(),
+    };
+    assert!(may_be_in_earlier_line(&unknown, Some("a"), &Target::Latest));
+    let missing = Refusal::Missing {
+        first: "000000010000000000000001".to_owned(),
+        count: 1,
+    };
+    assert!(
+        !may_be_in_earlier_line(&missing, None, &time),
+        "an older line has not that WAL"
+    );
+}

@@ -281,14 +281,14 @@ pub fn apply(scene: &mut Scene, change: Change) {
         }),
         Change::Hibernated => scene.edit(|spec| spec.hibernated = true),
         Change::Done(step) => {
-            let step = ["FinalBackup", "Stopped", "PodsGone", "Volumes"][usize::from(step)];
+            let step = ["FinalBackup", "Archive", "Stopped", "PodsGone", "Volumes"][usize::from(step)];
             if scene.stored.memo.deletion_done.iter().all(|done| done != step) {
                 scene.stored.memo.deletion_done.push(step.to_owned());
             }
         }
         Change::FinalBackup(policy, found) => {
             let policy = ["None", "BestEffort", "Required"][usize::from(policy)];
-            let backup = json!({"store": {"s3": {"bucket": "wal"}}, "onDelete": {"finalBackup": policy}});
+            let backup = json!({"store": {"s3": {"bucket": "wal"}}, "onDelete": {"finalBackup": policy, "data": if policy == "None" { "Delete" } else { "Retain" }}});
             scene.edit(|spec| spec.backup = Some(serde_json::from_value(backup).unwrap()));
             let phases = [None, Some(OperationPhase::Running), Some(OperationPhase::Failed)];
             scene.observed.final_backup = match phases.get(usize::from(found)) {

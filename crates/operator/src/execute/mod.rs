@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use api::names::FINALIZER;
+use api::names::{ANNOTATION_DELETE_ARCHIVE, FINALIZER};
 use api::operation::Request;
 use api::quantity::Quantity;
 use api::{ClusteredDatabase, ClusteredDatabaseStatus};
@@ -507,6 +507,7 @@ impl WantedFacts {
             request: self.request.as_ref(),
             backup: self.backup.as_ref().map(|backup| backup.uid.as_str()),
             backup_source: self.backup.as_ref().map(|backup| backup.source).unwrap_or_default(),
+            deletes_archive: db.annotations().get(ANNOTATION_DELETE_ARCHIVE) == db.metadata.uid.as_ref(),
         }
     }
 }

@@ -256,6 +256,7 @@ impl<const N: usize> Sight<N> {
             discard: None,
             archives: false,
             reads_archive: false,
+            deletes_archive: false,
             backup: None,
             backup_source: Default::default(),
             recovery_check: None,

@@ -13,7 +13,7 @@ use machine::archive::WalFile;
 use machine::recovery::Plan;
 use serde::{Deserialize, Serialize};
 
-use crate::archive::{LINE, identities, open, segment_content};
+use crate::archive::{identities, open, segment_content};
 use crate::volume::write_for_now;
 
 /// Time limit of a request. After a failure the request is made again.
@@ -46,6 +46,7 @@ pub(super) struct Order {
     pub(super) place: Place,
     pub(super) access: PathBuf,
     pub(super) folder: String,
+    pub(super) line: u32,
     /// The Secret with the private keys, which is mounted at `access`.
     pub(super) identity_secret: Option<String>,
     /// Some of the WAL is encrypted.
@@ -122,7 +123,7 @@ fn try_fetching(order: &Path, staging: &Path, name: &str, to: &Path) -> anyhow::
         }
     };
     let is_segment = matches!(object, LineObject::Segment(_));
-    let object = folder.name(Object::Line(LINE, object)).to_string();
+    let object = folder.name(Object::Line(order.line, object)).to_string();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut stored = None;
     if order.has_encrypted && is_segment {

@@ -93,6 +93,31 @@ fn the_condition_says_what_the_primary_has_told() {
     assert_eq!(is(&scene), words("False", "CatalogueFails"));
 }
 
+#[test]
+fn a_new_line_is_told_until_it_has_a_backup() {
+    let mut scene = archiving();
+    let in_line = |scene: &mut Scene, line: u32, of: u32, backups: u32| {
+        tell(scene, 64, |record| {
+            record.line = ArchiveLine(line);
+            record.catalogue = Some(BackupCatalogue {
+                line: ArchiveLine(of),
+                ..counted(backups, None)
+            });
+        });
+        is(scene)
+    };
+    let lacks = words("False", "ArchiveLineNew");
+    assert_eq!(in_line(&mut scene, 2, 1, 5), lacks, "those are in the line before");
+    assert_eq!(in_line(&mut scene, 2, 2, 0), lacks);
+    assert!(healthy(&scene).unwrap().message.contains("line 2"));
+    assert_eq!(in_line(&mut scene, 2, 2, 1), words("True", "Archiving"));
+    assert_eq!(
+        scene.status(&scene.decide()).backup.unwrap().archive.line,
+        ArchiveLine(2)
+    );
+    assert_eq!(in_line(&mut scene, 1, 1, 0), words("True", "Archiving"), "as ever");
+}
+
 fn counted(backups: u32, fault: Option<&str>) -> BackupCatalogue {
     BackupCatalogue {
         backups,

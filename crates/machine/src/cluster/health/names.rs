@@ -102,6 +102,8 @@ pub enum Reason {
     ArchiveFails,
     /// WAL is written faster than it is archived, and will use up its room.
     ArchiveFallsBehind,
+    /// A new line of the archive has no backup yet.
+    ArchiveLineNew,
     /// WAL was given up before it was archived.
     ArchiveHasGap,
     /// The backups in the store cannot be listed, or not removed.
@@ -192,6 +194,7 @@ impl Reason {
             Reason::Archiving => "Archiving",
             Reason::ArchiveFails => "ArchiveFails",
             Reason::ArchiveFallsBehind => "ArchiveFallsBehind",
+            Reason::ArchiveLineNew => "ArchiveLineNew",
             Reason::ArchiveHasGap => "ArchiveHasGap",
             Reason::CatalogueFails => "CatalogueFails",
             Reason::DamagedPages => "DamagedPages",

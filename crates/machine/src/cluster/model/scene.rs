@@ -58,6 +58,8 @@ pub struct Scene {
     pub backup: Option<String>,
     /// See [`Wanted::backup_source`].
     pub backup_source: BackupSource,
+    /// See [`Wanted::deletes_archive`].
+    pub deletes_archive: bool,
     /// What is observed.
     pub observed: Observed,
     /// The status as it is stored.
@@ -95,6 +97,7 @@ impl Scene {
             request: None,
             backup: None,
             backup_source: BackupSource::default(),
+            deletes_archive: false,
             observed,
             stored: ClusteredDatabaseStatus::default(),
             now: DateTime::UNIX_EPOCH + TimeDelta::days(20_000),
@@ -350,6 +353,7 @@ impl Scene {
             request: self.request.as_ref(),
             backup: self.backup.as_deref(),
             backup_source: self.backup_source,
+            deletes_archive: self.deletes_archive,
         })
     }
 

@@ -80,6 +80,26 @@ fn a_run_is_recorded_before_it_is_made_and_looked_for_before_it_is_believed() {
 }
 
 #[test]
+fn a_new_line_of_the_archive_gets_a_backup_at_once() {
+    let mut scene = scene(json!([
+        {"name": "rests", "schedule": "0 1 * * *", "suspend": true},
+        {"name": "nightly", "schedule": "0 3 * * *"},
+        {"name": "weekly", "schedule": "0 4 * * 0"},
+    ]));
+    assert_eq!(settle(&mut scene), Vec::<String>::new());
+    let archive = crate::archive::ArchiveRecord {
+        line: crate::archive::ArchiveLine(2),
+        ..Default::default()
+    };
+    scene.lease_mut().expect("a Lease").archive = Some(archive);
+    assert_eq!(settle(&mut scene), ["demo-nightly-202703011200"]);
+    at(&mut scene, "2027-03-02T02:59:59Z");
+    assert_eq!(settle(&mut scene), Vec::<String>::new(), "once, whatever became of it");
+    at(&mut scene, "2027-03-02T03:00:00Z");
+    assert_eq!(settle(&mut scene), ["demo-nightly-202703020300"]);
+}
+
+#[test]
 fn nothing_begins_while_another_is_open_or_the_user_wants_none() {
     let mut scene = scene(nightly());
     settle(&mut scene);

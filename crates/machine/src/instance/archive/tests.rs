@@ -141,3 +141,44 @@ fn news_of_the_archive_are_no_reason_to_write_the_lease() {
     let after = decide(&observed, &settled(), NOW);
     assert_eq!((after.rule, after.action), (before.rule, before.action));
 }
+
+#[test]
+fn only_the_holder_deletes_what_is_archived_and_nobody_archives_more() {
+    let mut holder = archiving(primary());
+    assert!(!deletes(&holder, NOW));
+    cluster(&mut holder).deletes_archive = true;
+    assert!(deletes(&holder, NOW));
+    assert_eq!(now(&holder), Charge::Nowhere);
+    assert!(!deletes(&holder, BootTime(FENCE)), "its lease has run out");
+    let mut follower = archiving(standby());
+    cluster(&mut follower).deletes_archive = true;
+    assert_eq!((deletes(&follower, NOW), now(&follower)), (false, Charge::Nowhere));
+    cluster(&mut holder).archives = false;
+    assert!(!deletes(&holder, NOW));
+}
+
+#[test]
+fn a_line_that_takes_no_more_wal_is_followed_by_the_next_one_once() {
+    let mut observed = archiving(primary());
+    record(&mut observed).archive = Some(up_to(64));
+    observed.archive = Some(up_to(64));
+    let next = |observed: &Observed| {
+        let context = Context::new(observed, NOW);
+        recorded(&context, context.record().unwrap(), None).unwrap()
+    };
+    assert_eq!(
+        (next(&observed).line, line(&observed)),
+        (ArchiveLine(1), ArchiveLine(1))
+    );
+    observed.archive.as_mut().unwrap().conflict = Some(ArchiveLine(1));
+    let second = next(&observed);
+    assert_eq!((second.line, second.conflict), (ArchiveLine(2), None));
+    record(&mut observed).archive = Some(second);
+    assert_eq!(
+        (next(&observed).line, line(&observed)),
+        (ArchiveLine(2), ArchiveLine(2)),
+        "that is known"
+    );
+    observed.archive.as_mut().unwrap().conflict = Some(ArchiveLine(2));
+    assert_eq!(next(&observed).line, ArchiveLine(3));
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use machine::archive::{ArchiveFence, ArchiveRecord, Charge, Lineage, Mark, Progress, WalFile};
+use machine::archive::{ArchiveFence, ArchiveLine, ArchiveRecord, Charge, Lineage, Mark, Progress, WalFile};
 use machine::archive::{newest_timeline, progress, unmarked};
 use machine::instance::archive::charge;
 use machine::instance::observer::Event as Seen;
@@ -246,8 +246,11 @@ impl World {
         let (progress, _) = self.read_marks(node, size);
         let worker = &mut self.nodes[node].archive;
         let record = ArchiveRecord {
+            line: ArchiveLine::default(),
+            conflict: None,
             progress,
             fence: Some(ArchiveFence::Enforced),
+            deleted: false,
             given_up: worker.given_up,
             fault: worker.fault.clone(),
             full_time: None,
