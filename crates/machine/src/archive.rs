@@ -109,7 +109,8 @@ pub enum Mark {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Progress {
-    /// All WAL before this position, in the history of its timeline, is archived. `None` while nothing has been archived.
+    /// All WAL before this position, in the history of its timeline, is archived, and so is this history. `None` while nothing has been
+    /// archived.
     pub up_to: Option<Position>,
     /// Complete WAL that waits for the archive.
     pub waiting: Bytes,
@@ -136,6 +137,19 @@ impl Lineage {
         }
     }
 
+    /// A position of this history, told of the newest timeline before `waiting`. A statement about a timeline says that its history is
+    /// archived, too ([`answer`]).
+    fn before(&self, waiting: Timeline, position: Position) -> Option<Position> {
+        if position.timeline < waiting {
+            return Some(position);
+        }
+        let ancestor = self.ancestors.iter().rfind(|fork| fork.timeline < waiting)?;
+        Some(Position {
+            timeline: ancestor.timeline,
+            lsn: position.lsn.min(ancestor.end),
+        })
+    }
+
     /// Where the segment's timeline ended.
     fn fork(&self, segment: Segment) -> Option<&Fork> {
         self.ancestors.iter().find(|fork| fork.timeline == segment.timeline)
@@ -155,6 +169,7 @@ pub fn newest_timeline(marks: &[(WalFile, Mark)]) -> Option<Timeline> {
 /// How far the archive is complete, by the marks of all files.
 pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, lineage: &Lineage, size: Bytes) -> Progress {
     let (mut first_ready, mut last_done, mut waiting) = (None::<Segment>, None::<Segment>, Bytes::ZERO);
+    let mut first_history = None::<Timeline>;
     for (file, mark) in marks {
         match (lineage.file(file, size), mark) {
             (WalFile::Segment(segment), Mark::Ready) => {
@@ -162,6 +177,9 @@ pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, lineage: &Line
                 first_ready = Some(first_ready.map_or(segment, |first| first.min(segment)));
             }
             (WalFile::Segment(segment), Mark::Done) => last_done = last_done.max(Some(segment)),
+            (WalFile::History(timeline), Mark::Ready) => {
+                first_history = Some(first_history.map_or(timeline, |first| first.min(timeline)));
+            }
             (WalFile::History(_) | WalFile::Partial(_) | WalFile::BackupNote, _) => {}
         }
     }
@@ -173,6 +191,10 @@ pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, lineage: &Line
         (Some(ready), _) => Some(position(ready, ready.start(size))),
         (None, Some(done)) => Some(position(done, done.end(size))),
         (None, None) => None,
+    };
+    let up_to = match first_history {
+        Some(history) => up_to.and_then(|up_to| lineage.before(history, up_to)),
+        None => up_to,
     };
     Progress { up_to, waiting }
 }
@@ -282,7 +304,7 @@ pub fn answer(charge: Charge, file: WalFile, size: Bytes, room: Room, now: BootT
     };
     let is_archived = match (file, charge) {
         (WalFile::BackupNote, _) => true,
-        // The holder has archived its history before any segment.
+        // The holder tells of no timeline whose history it has not archived.
         (WalFile::History(timeline), Charge::Confirm { up_to }) => {
             up_to.is_some_and(|up_to| timeline <= up_to.timeline)
         }

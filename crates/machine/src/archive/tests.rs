@@ -106,13 +106,46 @@ fn the_archive_is_complete_up_to_the_first_segment_that_waits() {
     // After a promotion: what the lost primary had not pushed comes first, whatever was done on the new timeline.
     let promoted = of(&[ready(1, 5), done(2, 6), ready(2, 7)]);
     assert_eq!(promoted.up_to, up_to(1, 5));
-    // A history and a partial segment are no WAL that recovery waits for.
-    let others = [
-        (WalFile::History(Timeline(2)), Mark::Ready),
-        (WalFile::Partial(segment(1, 3)), Mark::Ready),
-        done(2, 6),
-    ];
+    // A partial segment is no WAL that recovery waits for.
+    let others = [(WalFile::Partial(segment(1, 3)), Mark::Ready), done(2, 6)];
     assert_eq!(of(&others).up_to, up_to(2, 7));
+}
+
+/// A standby strikes off the histories of all timelines up to that of the statement. Promoted before the holder has archived its own, it
+/// would push it never, and no recovery would lead over that timeline.
+#[test]
+fn nothing_is_told_of_a_timeline_whose_history_waits() {
+    let fork = |timeline, lsn| Fork {
+        timeline: Timeline(timeline),
+        end: Lsn(lsn),
+    };
+    let lineage = on(4, &[fork(1, 5 * SIZE.0 + 100), fork(2, 8 * SIZE.0)]);
+    let of = |marks: &[(WalFile, Mark)]| progress(marks.iter().copied(), &lineage, SIZE).up_to;
+    let history = |timeline, mark| (WalFile::History(Timeline(timeline)), mark);
+    let ready = |timeline, number| (WalFile::Segment(segment(timeline, number)), Mark::Ready);
+    let at = |timeline, lsn| {
+        Some(Position {
+            timeline: Timeline(timeline),
+            lsn: Lsn(lsn),
+        })
+    };
+    assert_eq!(
+        of(&[history(2, Mark::Done), history(4, Mark::Done), ready(4, 9)]),
+        up_to(4, 9)
+    );
+    assert_eq!(
+        of(&[history(2, Mark::Done), history(4, Mark::Ready), ready(4, 9)]),
+        up_to(2, 8)
+    );
+    assert_eq!(
+        of(&[history(2, Mark::Ready), history(4, Mark::Ready), ready(4, 9)]),
+        at(1, 5 * SIZE.0 + 100)
+    );
+    assert_eq!(
+        of(&[history(2, Mark::Done), history(4, Mark::Ready), ready(2, 6)]),
+        up_to(2, 6)
+    );
+    assert_eq!(of(&[history(1, Mark::Ready), ready(1, 6)]), None);
 }
 
 #[test]
