@@ -16,7 +16,7 @@ usage: sim run [--seeds N | --for SECONDS] [--from SEED] [--all] [--table] [--bu
        sim explain SEED [--without N,N…] [--bug NAME]                   one seed, as a table
        sim shrink SEED [--bug NAME]                                     as few faults as still fail, and their table
        sim failovers [--runs N] [--fault NAME]                          how many failovers per minute
-       sim search [--members N] [--required N] [--faults N] [--reboots N] [--edits N] [--records N] [--epochs N] [--timed] [--losable]
+       sim search [--members N] [--required N] [--faults N] [--reboots N] [--edits N] [--records N] [--epochs N] [--timed] [--losable] [--segment N]
                   [--start formed|cut|parted|strict|given-up] [--steps N] [--limit STATES]   all states of a world of the model";
 
 /// The options after the command.

@@ -2,7 +2,7 @@
 
 use sim::computing::{computed, per_second};
 use sim::model::bounds::Bounds;
-use sim::model::check::{cut, formed, given_up, parted, strict};
+use sim::model::check::{archiving, cut, formed, given_up, parted, strict};
 use sim::model::search::{Report, search_near, search_to_rest};
 use sim::model::state::World;
 
@@ -12,6 +12,8 @@ struct Wanted {
     required: u8,
     start: String,
     bounds: Bounds,
+    /// Records in a segment of WAL, if there is an archive.
+    segment: u8,
     /// Search only states within this many steps, without the check that each becomes idle.
     steps: Option<usize>,
     limit: usize,
@@ -42,6 +44,7 @@ fn parse(arguments: &[String]) -> Result<Wanted, String> {
             epochs: 2,
             ..Bounds::default()
         },
+        segment: 0,
         steps: None,
         limit: 100_000_000,
     };
@@ -63,6 +66,7 @@ fn parse(arguments: &[String]) -> Result<Wanted, String> {
             "--edits" => bounds.edits = small()?,
             "--timed" => bounds.timed = true,
             "--losable" => bounds.losable = true,
+            "--segment" => wanted.segment = small()?,
             "--members" => wanted.members = crate::number(value()?)?,
             "--steps" => wanted.steps = Some(crate::number(value()?)? as usize),
             "--limit" => wanted.limit = crate::number(value()?)? as usize,
@@ -85,6 +89,10 @@ fn of<const N: usize>(wanted: &Wanted) -> Result<bool, String> {
         "strict" => strict(required),
         "given-up" => given_up(required),
         other => return Err(format!("{other:?} is none of formed, cut, parted, strict, given-up")),
+    };
+    let start = match wanted.segment {
+        0 => start,
+        segment => archiving(start, segment),
     };
     let begun = computed();
     let report = match wanted.steps {

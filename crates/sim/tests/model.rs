@@ -1,10 +1,13 @@
 //! Every interleaving of a small world, and long sequences in larger worlds.
 
+#[path = "model/archive.rs"]
+mod archive;
+
 use std::time::Duration;
 
 use sim::computing::{computed, per_second};
 use sim::model::bounds::{Bounds, Event, Mutant};
-use sim::model::check::{cut, formed, given_up, left_out, parted, shrinking, strict, unanswered};
+use sim::model::check::{archiving, cut, formed, given_up, left_out, parted, shrinking, strict, unanswered};
 use sim::model::observe::Decider;
 use sim::model::search::{Report, search, search_near, search_to_rest};
 use sim::model::state::World;
@@ -211,6 +214,8 @@ fn each_goal_is_asserted_by_a_search_or_walk() {
         COURSES_WITH_A_LOSS,
         COURSES_OF_AN_UNFIT_ONE,
         COURSES_OF_TWO,
+        archive::WITH_HALVES,
+        archive::WITH_SEGMENTS,
     ];
     let asserted = asserted.concat();
     for goal in Event::GOALS {
@@ -745,7 +750,7 @@ fn told<const N: usize>(report: Report<N>) -> Option<(usize, String)> {
     ))
 }
 
-/// The model finds every broken rule.
+/// The model finds every broken rule of the protocol.
 #[test]
 fn every_mutant_is_found() {
     let mut deciders = [Decider::new(false), Decider::new(true)];

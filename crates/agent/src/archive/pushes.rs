@@ -79,7 +79,10 @@ impl Pushes {
             .entry(name.to_owned())
             .or_insert_with(|| begin(name, file))
             .clone();
-        let at_once = (IN_MEMORY / size.0.max(1)).clamp(1, AT_ONCE);
+        // Nothing goes beside a history: a segment of its timeline must not be in the archive without it, should this server be lost.
+        let at_once = file
+            .segment()
+            .map_or(0, |_| (IN_MEMORY / size.0.max(1)).clamp(1, AT_ONCE));
         let mut free = at_once.saturating_sub(self.under_way());
         let waiting = marks::waiting(wal).unwrap_or_default();
         for next in waiting.iter().skip_while(|waiting| waiting.as_str() <= name) {

@@ -101,10 +101,28 @@ pub enum Mutant {
     RuleDoesNotGrow,
     /// Rule 24: a holder's clock stops, beyond what the times of the lease allow for.
     ClockStands,
+    /// A member that does not fill the archive pushes.
+    PushesWithoutLease,
+    /// A standby strikes off whatever waits.
+    UnarchivedIsStruckOff,
+    /// What an old primary has told of the archive counts for its successor's timeline.
+    OldWordOfANewTimeline,
+    /// What the holder has told counts for a standby whose WAL is no part of the holder's history.
+    AnotherHistoryCounts,
+    /// The segment in which a timeline ended counts as a whole one.
+    HalfASegmentIsWhole,
+    /// A full segment that has no mark is not found.
+    FullSegmentIsForgotten,
+    /// The marks of a copy are believed.
+    CopiedMarksCount,
+    /// A holder tells of a timeline whose history is not archived.
+    HistoryIsTakenForArchived,
+    /// A timeline's segments are pushed beside its history.
+    SegmentsGoBesideAHistory,
 }
 
 impl Mutant {
-    /// All mutants.
+    /// All mutants that break the protocol.
     pub const ALL: [Mutant; 36] = [
         Mutant::PromiseIsForgotten,
         Mutant::AnybodyAcknowledges,
@@ -144,6 +162,19 @@ impl Mutant {
         Mutant::ClockStands,
     ];
 
+    /// All mutants that break a rule of the archive (docs/invariants.md 16 and 36).
+    pub const ARCHIVE: [Mutant; 9] = [
+        Mutant::PushesWithoutLease,
+        Mutant::UnarchivedIsStruckOff,
+        Mutant::OldWordOfANewTimeline,
+        Mutant::AnotherHistoryCounts,
+        Mutant::HalfASegmentIsWhole,
+        Mutant::FullSegmentIsForgotten,
+        Mutant::CopiedMarksCount,
+        Mutant::HistoryIsTakenForArchived,
+        Mutant::SegmentsGoBesideAHistory,
+    ];
+
     /// The rules of the protocol that it breaks.
     pub const fn rules(self) -> &'static [u8] {
         match self {
@@ -177,6 +208,15 @@ impl Mutant {
             Mutant::LeaseIsNotAwaited | Mutant::ReadsAreNotAwaited => &[20],
             Mutant::RuleDoesNotGrow => &[21],
             Mutant::ClockStands => &[24],
+            Mutant::PushesWithoutLease
+            | Mutant::UnarchivedIsStruckOff
+            | Mutant::OldWordOfANewTimeline
+            | Mutant::AnotherHistoryCounts
+            | Mutant::HalfASegmentIsWhole
+            | Mutant::FullSegmentIsForgotten
+            | Mutant::CopiedMarksCount
+            | Mutant::HistoryIsTakenForArchived
+            | Mutant::SegmentsGoBesideAHistory => &[],
         }
     }
 }
@@ -248,11 +288,21 @@ pub enum Event {
     Resumed,
     /// The dead-man killed processes that might have written without a lease.
     DeadMan,
+    /// A successor pushed a segment of a timeline before its own, which the lost primary had not pushed.
+    ArchivedForTheLost,
+    /// A standby struck off a segment that the holder has archived.
+    StruckOff,
+    /// A segment reached the store that an old primary has written on a branch which the holder's history has left.
+    AbandonedBranchArchived,
+    /// A full segment was found that had no mark.
+    UnmarkedFound,
+    /// A segment was given up, since the volume is about to be full.
+    SegmentGivenUp,
 }
 
 impl Event {
     /// Events that some search or walk must reach, so that a world in which nothing happens does not pass.
-    pub const GOALS: [Event; 31] = [
+    pub const GOALS: [Event; 36] = [
         Event::Promoted,
         Event::PromotedLate,
         Event::PromotedSecondBest,
@@ -284,5 +334,10 @@ impl Event {
         Event::Opened,
         Event::Resumed,
         Event::DeadMan,
+        Event::ArchivedForTheLost,
+        Event::StruckOff,
+        Event::AbandonedBranchArchived,
+        Event::UnmarkedFound,
+        Event::SegmentGivenUp,
     ];
 }

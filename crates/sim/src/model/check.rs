@@ -3,6 +3,7 @@
 //! More is checked where it happens: no timeline begins twice ([`super::tasks`]); nothing acknowledged or visible is
 //! missing where a timeline begins; nothing is acknowledged that a newer timeline lacks ([`super::wire`]).
 
+use super::archive::{self, Basis, Objects, received, wrote};
 use super::state::{Lease, Member, Postgres, Rule, Set, TIMELINES, Task, Unsettled, Wal, World};
 use super::world::settle;
 
@@ -56,6 +57,10 @@ pub fn formed<const N: usize>(required: u8) -> World<N> {
         edits: 0,
         faults: 0,
         reboots: 0,
+        segment: 0,
+        store: Objects::default(),
+        pushed: Objects::default(),
+        excused: 0,
     }
 }
 
@@ -158,6 +163,28 @@ pub fn unanswered<const N: usize>(mut world: World<N>) -> World<N> {
     world
 }
 
+/// The same as `world`, with an archive of segments of so many records. Nothing is archived yet.
+pub fn archiving<const N: usize>(mut world: World<N>, segment: u8) -> World<N> {
+    world.segment = segment;
+    for member in &mut world.members {
+        let last = member.wal.end;
+        for end in 1..=last {
+            let before = Wal {
+                end: end - 1,
+                ..member.wal
+            };
+            member.wal.end = end;
+            match member.postgres {
+                Postgres::Standby { .. } => received(member, before, segment),
+                Postgres::Primary { .. } | Postgres::Down { .. } => wrote(member, segment),
+            }
+        }
+    }
+    settle(&mut world);
+    archive::settle(&mut world, None, &[Basis::default(); N]);
+    world
+}
+
 fn follower<const N: usize>(lease: Lease) -> Member<N> {
     Member {
         postgres: Postgres::Standby {
@@ -199,7 +226,7 @@ pub fn violation<const N: usize>(world: &World<N>) -> Option<String> {
             }
         }
     }
-    None
+    archive::violation(world)
 }
 
 /// True if the Lease is lost and only the user can help: no primary that holds it lives, or too few of its followers
@@ -252,4 +279,5 @@ pub fn is_ready<const N: usize>(world: &World<N>) -> bool {
         && primary.confirmed.is_some()
         && world.lease.rule == rule
         && world.members.iter().enumerate().all(follows)
+        && archive::is_archived(world)
 }

@@ -175,6 +175,15 @@ fn member_shown<const N: usize>(mutant: Mutant, member: &mut Member<N>) {
         | Mutant::TimelineIsUsedTwice
         | Mutant::SuccessorDoesNotWait
         | Mutant::FailsafeIsForgotten
-        | Mutant::ClockStands => {}
+        | Mutant::ClockStands
+        | Mutant::PushesWithoutLease
+        | Mutant::UnarchivedIsStruckOff
+        | Mutant::OldWordOfANewTimeline
+        | Mutant::AnotherHistoryCounts
+        | Mutant::HalfASegmentIsWhole
+        | Mutant::FullSegmentIsForgotten
+        | Mutant::CopiedMarksCount
+        | Mutant::HistoryIsTakenForArchived
+        | Mutant::SegmentsGoBesideAHistory => {}
     }
 }

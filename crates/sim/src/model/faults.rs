@@ -202,6 +202,7 @@ impl<const N: usize> Stepper<'_, N> {
             primary_data: member.primary_data,
             promise: if forgets { 0 } else { member.promise },
             promoting: member.promoting,
+            marks: member.marks,
             ..Member::new(member.wal, lease)
         };
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use machine::archive::WalFile;
+
 use super::observe::Effect;
 use super::state::{Reply, Task, Wal};
 
@@ -54,6 +56,12 @@ pub enum What {
     UserWantsStandbys(u8),
     UserPrefersStandbys(bool),
     UserAcceptsLoss(u8),
+    LooksAtArchive,
+    Pushes(WalFile),
+    ReachesStore(WalFile),
+    HearsOfPush(WalFile),
+    StrikesOff(WalFile),
+    GivesUp(WalFile),
 }
 
 impl fmt::Display for Label {
@@ -110,8 +118,24 @@ impl fmt::Display for What {
             What::UserPrefersStandbys(true) => write!(to, "the user wants commits to wait only for available standbys"),
             What::UserPrefersStandbys(false) => write!(to, "the user wants commits to wait for all that are required"),
             What::UserAcceptsLoss(epoch) => write!(to, "the user accepts a loss in epoch {epoch}"),
+            What::LooksAtArchive => write!(to, "looks how far the archive is"),
+            What::Pushes(file) => write!(to, "pushes {}", named(*file)),
+            What::ReachesStore(file) => write!(to, "{} reaches the store", named(*file)),
+            What::HearsOfPush(file) => write!(to, "hears that {} is in the store", named(*file)),
+            What::StrikesOff(file) => write!(to, "strikes off {}", named(*file)),
+            What::GivesUp(file) => write!(to, "gives up {}", named(*file)),
             What::UserWantsStandbys(number) => write!(to, "the user wants commits to wait for {number}"),
         }
+    }
+}
+
+/// A file of the archive.
+pub(super) fn named(file: WalFile) -> String {
+    match file {
+        WalFile::History(timeline) => format!("the history of timeline {}", timeline.0),
+        WalFile::Segment(segment) => format!("segment {} of timeline {}", segment.number, segment.timeline.0),
+        WalFile::Partial(segment) => format!("half of segment {} of timeline {}", segment.number, segment.timeline.0),
+        WalFile::BackupNote => "the note about a backup".to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! What is checked in every state is in [`check`]; what can happen next, in [`step`]. What it leaves out: docs/model.md.
 
+mod archive;
 pub mod bounds;
 pub mod check;
 pub mod converge;

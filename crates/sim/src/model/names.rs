@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use machine::archive::{ArchiveRecord, Progress};
 use machine::instance::Upstream;
 use machine::protocol::{
     Epoch, Fork, HolderRecord, Incarnation, LeaseRecord, Lsn, MemberId, MemberReport, MemberState, Position, Release,
@@ -52,6 +53,11 @@ pub(super) fn lease(content: &machine::lease_object::LeaseContent, seen: &Lease)
             .map_or(0, |timeline| small(timeline.0.into())),
         serving: described.is_some_and(|holder| holder.serving),
         history,
+        archived: content
+            .archive
+            .as_ref()
+            .and_then(|archive| archive.progress.up_to)
+            .map(wal),
     }
 }
 
@@ -92,9 +98,21 @@ pub(super) fn record(lease: &Lease, members: usize) -> LeaseRecord {
             .map(|((member, _), had)| (pod(member.into()), position(had)))
             .into_iter()
             .collect(),
-        archive: None,
+        archive: lease.archived.map(record_of_archive),
         volume_set: 0,
         former_set: None,
+    }
+}
+
+/// What a holder tells of the archive, which is complete up to `end`.
+pub(super) fn record_of_archive(end: Wal) -> ArchiveRecord {
+    let progress = Progress {
+        up_to: Some(position(end)),
+        ..Progress::default()
+    };
+    ArchiveRecord {
+        progress,
+        ..ArchiveRecord::default()
     }
 }
 

@@ -3,9 +3,12 @@
 
 use std::collections::HashMap;
 
+use machine::archive::Charge;
+use machine::instance::archive::charge;
 use machine::instance::{Action, Purpose, Stop, Upstream, decide, election, failsafe};
 use machine::protocol::{Epoch, FailsafeRequest, PromiseReply, PromiseRequest};
 
+use super::archive::Marks;
 use super::fingerprint::Build;
 use super::names::{LEASE, lease, number, pod, pod_number, set_rule, small, wal};
 use super::rename;
@@ -75,6 +78,8 @@ pub(super) struct Sight<const N: usize> {
     pub impatient: bool,
     /// True if clocks count.
     pub timed: bool,
+    /// True if there is an archive.
+    pub archives: bool,
 }
 
 /// Decides, and remembers the decisions.
@@ -82,6 +87,7 @@ pub struct Decider<const N: usize> {
     decided: HashMap<Sight<N>, [Decided; 2], Build>,
     answered: HashMap<(Sight<N>, u8, u8), Option<Reply>, Build>,
     promised: HashMap<(Sight<N>, u8, u8), Option<Given>, Build>,
+    charged: HashMap<Sight<N>, Charge, Build>,
     timed: bool,
 }
 
@@ -93,6 +99,7 @@ impl<const N: usize> Decider<N> {
             decided: HashMap::default(),
             answered: HashMap::default(),
             promised: HashMap::default(),
+            charged: HashMap::default(),
             timed,
         }
     }
@@ -138,6 +145,13 @@ impl<const N: usize> Decider<N> {
         let given = *promised.or_insert_with(|| sight.leaves_alone(names[from], epoch));
         let (_, run) = world.members[me].seen.holder?;
         given.map(|given| Given { run, ..given })
+    }
+
+    /// What the archiver of member `me` may do.
+    pub fn charge(&mut self, world: &World<N>, me: usize) -> Charge {
+        let (names, _) = view(world, me);
+        let sight = sight(world, me, &names, self.timed);
+        *self.charged.entry(sight).or_insert_with(|| sight.charge())
     }
 }
 
@@ -196,6 +210,7 @@ fn sight<const N: usize>(world: &World<N>, me: usize, names: &[u8; N], timed: bo
         unsettled: unsettled(own).map(|write| write.map(|(rule, release)| (rule.renamed(names), release))),
         impatient: false,
         timed,
+        archives: world.segment > 0,
     }
 }
 
@@ -207,6 +222,7 @@ fn plain<const N: usize>(own: &Member<N>, me: usize) -> Member<N> {
         member.wal = member.flushed();
     }
     member.flushed = None;
+    member.marks = Marks::new();
     if member.confirmed.is_some() {
         member.replies = [None; N];
     }
@@ -272,6 +288,10 @@ impl<const N: usize> Sight<N> {
             handing: handing.map(|to| (pod_number(to), self.member.confirmed.unwrap_or(0))),
             dies: decision.dead_man.is_some_and(|at| at <= NOW.plus(TICK)),
         }
+    }
+
+    fn charge(&self) -> Charge {
+        charge(&self.observed(true), &self.memo_of_archiver(), NOW)
     }
 
     fn leaves_alone(&self, from: u8, epoch: u8) -> Option<Given> {

@@ -3,6 +3,7 @@
 
 use std::hash::{Hash, Hasher};
 
+use super::archive::Marks;
 use super::fingerprint::Fingerprint;
 use super::observe::Sight;
 use super::rename::{Names, of, pair, set};
@@ -24,6 +25,13 @@ fn word(bytes: [u8; 8]) -> u64 {
 #[inline]
 fn gathered<const N: usize>(bytes: [u8; N]) -> u64 {
     bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// Numbers of 16 bits in two words.
+#[inline]
+fn sixteens(numbers: [u16; TIMELINES]) -> [u64; 2] {
+    let joined = |numbers: &[u16]| numbers.iter().fold(0, |word, number| word << 16 | u64::from(*number));
+    [joined(&numbers[..4]), joined(&numbers[4..])]
 }
 
 /// A value per member, under the member's new number.
@@ -78,19 +86,21 @@ impl Lease {
             written,
             serving,
             history,
+            archived,
         } = *self;
         let (holder, run) = pair(names, holder).unwrap_or((NONE, NONE));
         let (by, end) = release.map_or((NONE, NOWHERE), |(by, end)| (of(names, by), end.unwrap_or(NOWHERE)));
         let successor = successor.map_or(NONE, |successor| of(names, successor));
         let [required, members] = rule.packed(names);
         let had = had.unwrap_or(NOWHERE);
-        let state = flags([serving]);
+        let archived = archived.unwrap_or_default();
+        let state = archived.timeline << 1 | flags([serving]);
         let lost = loss.map_or(0, |loss| 1 + loss as u8);
         let [first, second, third, fourth, fifth, sixth]: [u8; TIMELINES] = history;
         [
             word([version, state, epoch, reserved, required, members, written, holder]),
             word([run, by, end.timeline, end.end, successor, first, second, had.timeline]),
-            word([third, fourth, fifth, sixth, had.end, lossy, lost, 0]),
+            word([third, fourth, fifth, sixth, had.end, lossy, lost, archived.end]),
         ]
     }
 }
@@ -214,7 +224,19 @@ impl<const N: usize> Member<N> {
             unsettled,
             task,
             silent,
+            marks,
+            // It follows from the marks.
+            told,
         } = self;
+        let Marks {
+            ready,
+            done,
+            histories,
+            halves,
+            full,
+        } = *marks;
+        let ([ready, ready_too], [done, done_too]) = (ready.to_le_bytes(), done.to_le_bytes());
+        let told = told.unwrap_or_default();
         let state = flags([*primary_data, *slow, *write_failed, *silent]) << 2 | data.packed();
         let [kind, what, other, more] = task.map_or([0; 4], |task| task.packed(names));
         let (to_whom, since) = pair(names, *handing).unwrap_or((NONE, NONE));
@@ -269,8 +291,9 @@ impl<const N: usize> Member<N> {
                     doubt_too[1],
                     doubt_too[2],
                     set(names, *since_loss),
-                    0,
+                    told.timeline << 1 | u8::from(full),
                 ]),
+                word([ready, ready_too, done, done_too, histories, halves, told.end, 0]),
             ],
         );
         let mut answers = [0; N];
@@ -343,7 +366,12 @@ impl<const N: usize> World<N> {
             edits,
             faults,
             reboots,
+            segment,
+            store,
+            pushed,
+            excused,
         } = self;
+        let [excused, excused_too] = excused.to_le_bytes();
         for member in order {
             members[usize::from(member)].pack(names, to);
         }
@@ -362,9 +390,22 @@ impl<const N: usize> World<N> {
                 gathered(*acknowledged),
                 gathered(*lost),
                 word([*loose, durability, wanted, fenced, *edits, *faults, *reboots, unfit]),
-                word([*given_up, *accepted, 0, 0, 0, 0, 0, 0]),
+                word([
+                    *given_up,
+                    *accepted,
+                    *segment,
+                    store.histories,
+                    pushed.histories,
+                    excused,
+                    excused_too,
+                    0,
+                ]),
             ],
         );
+        if *segment > 0 {
+            let [one, two] = [store, pushed].map(|objects| sixteens(objects.segments));
+            pairs(to, [one[0], one[1], two[0], two[1]]);
+        }
         pairs(to, ghost.map_or([0; 3], |ghost| ghost.packed(names)));
     }
 }
@@ -388,6 +429,7 @@ impl<const N: usize> Hash for Sight<N> {
             unsettled,
             impatient,
             timed,
+            archives,
         } = self;
         member.pack(&unchanged(), to);
         let positions = positions.map(|position| position.unwrap_or(NOWHERE));
@@ -396,7 +438,7 @@ impl<const N: usize> Hash for Sight<N> {
             Some((rule, release)) => [rule.required, rule.names, u8::from(release)],
         });
         let wanted = wanted.unwrap_or(NONE);
-        let state = flags([*impatient, *timed, *preferred, *strict, *unfit]);
+        let state = flags([*archives, *impatient, *timed, *preferred, *strict, *unfit]);
         pairs(
             to,
             [

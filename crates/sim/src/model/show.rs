@@ -6,15 +6,16 @@ use api::status::DurabilityMode;
 use machine::instance::{
     Answer, ClusterView, Configured, Confirmed, Contact, Data, Database, Failsafe, FailsafeGiven, LeaseVersion,
     LeaseView, Lost, Member as Identity, Memo, Mode, Observed, Own, Peer, PostgresView, Process, Promise, Promised,
-    Reading, Reply as ReportAnswer, Route, SyncSetting, Task as Work_, Tasks, Unsettled, VolumeView, Work, report,
+    Reading, Reply as ReportAnswer, Route, Stop, Stopping, SyncSetting, Task as Work_, Tasks, Unsettled, VolumeView,
+    Work, report,
 };
 use machine::protocol::{Epoch, LeaseRecord, Lsn, MemberReport, MemberState, PromiseReply, Timeline};
 use machine::timing::{BootTime, Timing};
 use machine::units::Millis;
 
 use super::names::{
-    CLAIM, CLUSTER, LEASE, SETTINGS, SYSTEM_ID, address, empty, forks, id, pod, position, record, run_name, sync_rule,
-    told, upstream,
+    CLAIM, CLUSTER, LEASE, SETTINGS, SYSTEM_ID, address, empty, forks, id, pod, position, record, record_of_archive,
+    run_name, sync_rule, told, upstream,
 };
 use super::observe::Sight;
 use super::state::{Data as OnVolume, Loss, Postgres, Reply, Task, Wal};
@@ -56,6 +57,18 @@ impl<const N: usize> Sight<N> {
             handing_over: handing.map(|(to, _)| pod(to.into())),
             handing_in: handing.map(|(_, epoch)| Epoch(epoch.into())).or(confirmed),
             ..Memo::default()
+        }
+    }
+
+    /// The same of one that stops PostgreSQL, if it does.
+    pub(super) fn memo_of_archiver(&self) -> Memo {
+        let stopping = Stopping {
+            stop: Stop::Fast,
+            since: NOW,
+        };
+        Memo {
+            stopping: (self.member.task == Some(Task::Stop)).then_some(stopping),
+            ..self.memo()
         }
     }
 
@@ -104,7 +117,7 @@ impl<const N: usize> Sight<N> {
                 .collect(),
             kept: BTreeSet::new(),
             full: BTreeSet::new(),
-            archive: None,
+            archive: member.told.map(record_of_archive),
             backup: None,
             tasks: self.tasks(asking),
             terminating: false,
@@ -140,7 +153,9 @@ impl<const N: usize> Sight<N> {
         // Without clocks, a write of unknown outcome makes the next renewal due, and so does every task that takes
         // time. A member whose promotion does not end has renewed the lease meanwhile.
         let renewed = self.unfit && self.impatient;
-        let due = member.write_failed || member.task.is_some() && !renewed;
+        // News of the archive go with a renewal, which comes soon.
+        let news = member.told.is_some() && member.told != member.seen.archived;
+        let due = news || member.write_failed || member.task.is_some() && !renewed;
         let overdue = Timing::DEFAULT.renew * u64::from(due && !self.timed);
         let sent = ago(member.sent).minus(overdue);
         let writes = self.unsettled.iter().flatten();
@@ -254,7 +269,7 @@ impl<const N: usize> Sight<N> {
             accepted_loss: self.accepted(),
             fenced: fenced.map(pod).collect::<BTreeSet<_>>(),
             discard: None,
-            archives: false,
+            archives: self.archives,
             reads_archive: false,
             deletes_archive: false,
             backup: None,

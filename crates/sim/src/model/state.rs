@@ -1,5 +1,7 @@
 //! The state of the small world. It is as compact as possible, because millions of states are kept.
 
+use super::archive::{Marks, Objects};
+
 /// A set of members, one bit each.
 pub type Set = u8;
 
@@ -63,6 +65,8 @@ pub struct Lease {
     pub serving: bool,
     /// End of the parent of each timeline of the published history, as of `written`.
     pub history: [u8; TIMELINES],
+    /// Up to where the archive is complete, as a holder has told.
+    pub archived: Option<Wal>,
 }
 
 /// Timelines are numbered from 1; this many are kept.
@@ -246,6 +250,10 @@ pub struct Member<const N: usize> {
     pub task: Option<Task>,
     /// True if it does not hear the primary.
     pub silent: bool,
+    /// The marks of PostgreSQL's archiver, on the volume.
+    pub marks: Marks,
+    /// Up to where the archive is complete, as a primary's worker tells: it follows from the marks.
+    pub told: Option<Wal>,
 }
 
 impl<const N: usize> Member<N> {
@@ -277,6 +285,8 @@ impl<const N: usize> Member<N> {
             unsettled: None,
             task: None,
             silent: false,
+            marks: Marks::new(),
+            told: None,
         }
     }
 
@@ -325,6 +335,14 @@ pub struct World<const N: usize> {
     pub faults: u8,
     /// Reboots so far.
     pub reboots: u8,
+    /// Records in a segment of WAL; 0: there is no archive.
+    pub segment: u8,
+    /// The store of the archive.
+    pub store: Objects,
+    /// Objects on their way to it. One whose request is lost stays here: it need not arrive.
+    pub pushed: Objects,
+    /// Segments that a member has given up, by number: they may be missing.
+    pub excused: u16,
 }
 
 impl Rule {

@@ -2,6 +2,7 @@
 
 use machine::instance::steps::{PROMOTION, PromotionStep};
 
+use super::archive::{self, Basis};
 use super::bounds::{Bounds, Event, Mutant};
 use super::distort;
 use super::forget::forget;
@@ -28,6 +29,8 @@ pub struct Stepper<'a, const N: usize> {
     pub bounds: Bounds,
     /// What each member decides in the world that was explored last.
     pub(super) decided: [[Decided; 2]; N],
+    /// What each member's archiver depends on in it.
+    archivers: [Basis; N],
     /// What can happen next in it, including steps that change nothing.
     pub(super) next: Vec<Next<N>>,
 }
@@ -39,6 +42,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
             decider,
             bounds,
             decided: [[Decided::default(); 2]; N],
+            archivers: [Basis::default(); N],
             next: Vec::new(),
         }
     }
@@ -54,6 +58,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
     pub(super) fn explore(&mut self, world: &World<N>) {
         self.next.clear();
         self.decided = std::array::from_fn(|me| self.decider.decide(world, me));
+        self.archivers = std::array::from_fn(|me| Basis::of(&world.members[me]));
         for me in 0..N {
             self.decide(world, me);
             self.complete(world, me);
@@ -63,8 +68,10 @@ impl<'a, const N: usize> Stepper<'a, N> {
             self.reboot(world, me);
             self.spoil(world, me);
             self.fail(world, me);
+            self.archive(world, me);
         }
         self.ghost(world);
+        self.store(world);
         self.lose_lease(world);
         self.edit(world);
         if self.bounds.timed {
@@ -86,6 +93,7 @@ impl<'a, const N: usize> Stepper<'a, N> {
         // Settled in place: a world is large, and is copied as seldom as possible.
         if let Some(Next { world: Ok(world), .. }) = self.next.last_mut() {
             settle(world);
+            archive::settle(world, self.bounds.mutant, &self.archivers);
             flush(world, self.bounds.reboots);
             forget(world, self.bounds);
             canonical(world);

@@ -1,5 +1,7 @@
 //! A sequence as a table, one line per step.
 
+use machine::archive::WalFile;
+
 use super::search::{Report, Stage};
 use super::state::{Member, Postgres, TIMELINES, World};
 
@@ -14,7 +16,7 @@ impl<const N: usize> Report<N> {
 
 /// The table: step, actor and event; the Lease (holder, its epoch); each member (its role, its WAL end, `!` if
 /// applications may connect, `<` and the member from which it receives); and the newest acknowledged record of each
-/// timeline.
+/// timeline, with what the Lease says of the archive and what the store has.
 pub fn table<const N: usize>(course: &[Stage<N>]) -> String {
     let mut rows = vec![header(N)];
     rows.extend(course.iter().enumerate().map(|(step, stage)| row(step + 1, stage)));
@@ -75,5 +77,18 @@ fn acknowledged<const N: usize>(world: &World<N>) -> String {
     let newest: Vec<_> = newest
         .map(|timeline| format!("{timeline}/{}", world.acknowledged[timeline]))
         .collect();
-    newest.join(" ")
+    newest.join(" ") + &archive(world)
+}
+
+fn archive<const N: usize>(world: &World<N>) -> String {
+    if world.segment == 0 {
+        return String::new();
+    }
+    let up_to = world.lease.archived.map_or("-".to_owned(), |up_to| up_to.to_string());
+    let stored = world.store.files().into_iter().map(|file| match file {
+        WalFile::Segment(segment) => format!(" {}:{}", segment.timeline.0, segment.number),
+        WalFile::History(timeline) => format!(" {}h", timeline.0),
+        WalFile::Partial(_) | WalFile::BackupNote => String::new(),
+    });
+    format!("; archived to {up_to}:{}", stored.collect::<String>())
 }

@@ -2,6 +2,7 @@
 
 use machine::instance::steps::{PROMISE, PROMOTION, PromiseStep, PromotionStep};
 
+use super::archive::{Marks, wrote};
 use super::bounds::{Event, Mutant};
 use super::label::What;
 use super::state::{Data, Member, Postgres, Rule, TIMELINES, Task, Wal, World};
@@ -17,6 +18,9 @@ impl<const N: usize> Stepper<'_, N> {
         let mut after = *world;
         let what = What::Done(task);
         after.members[me].task = None;
+        if let (Task::StartStandby(_), false) = (task, self.has(Mutant::CopiedMarksCount)) {
+            after.members[me].marks.ask_again();
+        }
         let half = world.members[me].data == Data::HalfRewound;
         let done = match task {
             Task::StartStandby(_) | Task::StartPrimary(_) if half => {
@@ -153,6 +157,7 @@ impl<const N: usize> Stepper<'_, N> {
         };
         member.postgres = primary(base.end, rule);
         member.primary_data = true;
+        wrote(member, world.segment);
         let holder = member.seen.holder.map(|(holder, _)| usize::from(holder));
         let better = |(other, member): (usize, &Member<N>)| {
             other != me && Some(other) != holder && member.data == Data::Sound && member.wal > base
@@ -243,7 +248,7 @@ fn replace<const N: usize>(
             let Some(source) = serves(from) else { return Ok(None) };
             wipe(world, member.wal, source, keep)?;
             member.promise = member.promise.max(epoch);
-            member.wal = world.common(member.wal, source);
+            (member.wal, member.marks) = (world.common(member.wal, source), world.members[usize::from(from)].marks);
             Some(if keep { Event::RewoundAndKept } else { Event::Rewound })
         }
         Task::SetAside(keep) => {
@@ -257,6 +262,7 @@ fn replace<const N: usize>(
         Task::Clone(from) => {
             let Some(source) = serves(from) else { return Ok(None) };
             (member.wal, member.data) = (source, Data::Sound);
+            member.marks = Marks::of_copy(source, world.segment);
             Some(Event::Cloned)
         }
         _ => None,

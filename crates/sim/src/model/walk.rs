@@ -58,7 +58,8 @@ impl<const N: usize> Mood<N> {
             | What::LeaseIsDeleted
             | What::LeaseIsScribbled
             | What::Reboots
-            | What::CannotBePromoted => 2,
+            | What::CannotBePromoted
+            | What::GivesUp(_) => 2,
             What::UserFences(_)
             | What::UserFencesNobody
             | What::UserWants(_)
@@ -71,16 +72,16 @@ impl<const N: usize> Mood<N> {
             What::TimePasses { .. } => 6,
             What::Decides(_) | What::HandsOverNoMore => 7,
             What::Done(Task::SetSync(_)) => 18,
-            What::Done(_) => 8,
+            What::Done(_) | What::Pushes(_) => 8,
             What::Asks { .. } => 9,
             What::AsksFailsafe { .. } => 10,
             What::SeesLease => 11,
             What::WriteArrives(_) => 12,
-            What::HearsOfWrite(_) => 13,
+            What::HearsOfWrite(_) | What::HearsOfPush(_) | What::LooksAtArchive => 13,
             What::Writes => 14,
             What::Streams(_) | What::Receives(_) => 15,
-            What::Acknowledges(_) | What::Flushes => 16,
-            What::LateWriteArrives(_) | What::LeaseIsMadeEmpty => 17,
+            What::Acknowledges(_) | What::Flushes | What::StrikesOff(_) => 16,
+            What::ReachesStore(_) | What::LateWriteArrives(_) | What::LeaseIsMadeEmpty => 17,
         };
         self.0[next.label.actor.map_or(0, usize::from)][kind]
     }

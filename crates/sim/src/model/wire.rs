@@ -1,5 +1,6 @@
 //! What passes over the network: versions of the Lease, and WAL.
 
+use super::archive::{received, wrote};
 use super::bounds::{Event, Mutant};
 use super::label::What;
 use super::state::{Lease, Loss, Member, Postgres, Rule, Set, TIMELINES, Wal, World, Write};
@@ -84,6 +85,7 @@ impl<const N: usize> Stepper<'_, N> {
             } => {
                 if member.wal.end < self.bounds.records {
                     after.members[me].wal.end += 1;
+                    wrote(&mut after.members[me], world.segment);
                     self.push(after, me, What::Writes, None);
                 }
                 self.acknowledge(world, me, proven, pending);
@@ -109,6 +111,7 @@ impl<const N: usize> Stepper<'_, N> {
                     self.push(after, me, What::Streams(from), None);
                 } else if let Some(next) = following(world, member.wal, source.wal) {
                     after.members[me].wal = next;
+                    received(&mut after.members[me], member.wal, world.segment);
                     after.members[me].flushed = Some(member.flushed());
                     self.push(after, me, What::Receives(next), None);
                 }

@@ -98,8 +98,13 @@ impl World {
             .values()
             .filter(|push| **push == Push::UnderWay)
             .count();
-        let behind = data.files.waiting().filter(|(next, _)| *next > name);
-        let behind = behind.take_while(|(next, _)| matches!(file(*next), WalFile::Segment(_)));
+        let is_segment = |name: Name| matches!(file(name), WalFile::Segment(_));
+        // Nothing goes beside a history, as in the agent.
+        let behind = data
+            .files
+            .waiting()
+            .filter(|(next, _)| *next > name && is_segment(name));
+        let behind = behind.take_while(|(next, _)| is_segment(*next));
         let mut begun: Vec<_> = behind.take(AT_ONCE.saturating_sub(under_way + 1)).collect();
         begun.extend(data.files.get(name).map(|file| (name, file)));
         begun.retain(|(name, _)| !place.archive.pushes.contains_key(name));
