@@ -14,7 +14,7 @@ mod unprivileged;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use agent::postgres::{Reload, Role, Server, Status, StopMode, promise, promote, reload, rewind, set_sync};
 use api::ClusteredDatabase;
@@ -69,18 +69,31 @@ async fn part(place: Place, part: usize) {
         if index % PARTS != part {
             continue;
         }
+        let batch = of_today(batch);
         let begun = Instant::now();
         tried += batch.len();
         println!("batch {index} of {} values", batch.len());
         found.extend(servers.find(&scene, batch).await);
         println!("batch {index} took {:.1} s", begun.elapsed().as_secs_f64());
     }
-    assert!(tried > 100, "only {tried} values were tried");
+    assert!(tried > 50, "only {tried} values were tried");
     assert!(
         found.is_empty(),
         "settings that are allowed and stop the agent:\n{}",
         found.join("\n")
     );
+}
+
+/// Every other value by the day, or all in a long run: they take minutes.
+fn of_today(batch: Vec<Setting>) -> Vec<Setting> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
+    let (day, all) = (now.as_secs() / (24 * 60 * 60), std::env::var_os("CDB_LONG").is_some());
+    let is_tried = |index: &u64| all || (index + day).is_multiple_of(2);
+    let numbered = (0..).zip(batch);
+    numbered
+        .filter(|(index, _)| is_tried(index))
+        .map(|(_, setting)| setting)
+        .collect()
 }
 
 /// A primary, its standby, and a member that does not exist yet.

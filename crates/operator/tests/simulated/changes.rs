@@ -194,7 +194,7 @@ fn a_kill_at_any_write_of_an_operation_leads_to_the_same_end() {
 
 #[test]
 fn a_kill_at_any_write_of_a_restart_leads_to_the_same_end() {
-    kills(&[Step::Operate(json!({"restart": {}}))], 12);
+    kills_from(&[Step::Operate(json!({"restart": {}}))], "", 12, 2);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_kill_at_any_write_of_a_scale_down_with_its_claims_leads_to_the_same_end() {
 
 #[test]
 fn a_kill_at_any_write_of_a_deletion_leads_to_the_same_end() {
-    kills(&[Step::Delete], 6);
+    kills_from(&[Step::Delete], "", 6, 2);
 }
 
 #[test]
