@@ -137,7 +137,11 @@ impl Lineage {
     /// under the name of a complete one: PostgreSQL's archiver would put half a segment where another server may have put a whole one.
     pub fn file(&self, file: WalFile, size: Bytes) -> WalFile {
         match file {
-            WalFile::Segment(segment) if self.fork(segment).is_some_and(|fork| fork.end < segment.end(size)) => {
+            WalFile::Segment(segment)
+                if self
+                    .fork(segment.timeline)
+                    .is_some_and(|fork| fork.end < segment.end(size)) =>
+            {
                 WalFile::Partial(segment)
             }
             WalFile::Segment(_) | WalFile::History(_) | WalFile::Partial(_) | WalFile::BackupNote => file,
@@ -165,9 +169,9 @@ impl Lineage {
         })
     }
 
-    /// Where the segment's timeline ended.
-    fn fork(&self, segment: Segment) -> Option<&Fork> {
-        self.ancestors.iter().find(|fork| fork.timeline == segment.timeline)
+    /// Where an ancestor ended.
+    fn fork(&self, timeline: Timeline) -> Option<&Fork> {
+        self.ancestors.iter().find(|fork| fork.timeline == timeline)
     }
 }
 
@@ -233,27 +237,32 @@ pub fn progress(marks: impl IntoIterator<Item = (WalFile, Mark)>, lineage: &Line
     Progress { up_to, waiting }
 }
 
-/// Segments that are complete and have no mark: they are to be marked as ready. A WAL receiver that ends just when a segment is full marks
-/// it never; PostgreSQL itself does so only when it would remove the segment, and meanwhile the marks of later ones would hide the gap.
+/// Complete segments and histories that have no mark: they are to be marked as ready. A WAL receiver that ends just when a segment is full
+/// marks it never; PostgreSQL itself does so only when it would remove the segment, and meanwhile the marks of later ones would hide the
+/// gap. A loss of power takes marks that were not flushed. That of a history PostgreSQL makes never again.
 ///
-/// `files` are the segments that are there. A segment that has no marked one behind it may be incomplete, or may be a file that PostgreSQL
-/// has laid out for later.
+/// `files` are those that are there. A segment that has no marked one behind it may be incomplete, or may be a file that PostgreSQL has laid
+/// out for later. A history of which no WAL follows here may be that of a timeline that was only reserved.
 pub fn unmarked(
-    files: impl IntoIterator<Item = Segment>,
+    files: impl IntoIterator<Item = WalFile>,
     marks: &[(WalFile, Mark)],
     lineage: &Lineage,
     size: Bytes,
-) -> Vec<Segment> {
-    let Some(newest) = newest(marks) else {
-        return Vec::new();
-    };
-    let marked: BTreeSet<Segment> = marks.iter().filter_map(|(file, _)| file.segment()).collect();
-    let is_complete = |segment: &Segment| {
-        let fork = lineage.fork(*segment);
+) -> Vec<WalFile> {
+    let newest = newest(marks);
+    let marked: BTreeSet<WalFile> = marks.iter().map(|(file, _)| *file).collect();
+    let is_complete = |segment: Segment| {
+        let Some(newest) = newest else { return false };
+        let fork = lineage.fork(segment.timeline);
         let within = segment.timeline == newest.timeline || fork.is_some_and(|fork| segment.end(size) <= fork.end);
         within && segment.number < newest.number
     };
-    let missing = |segment: &Segment| is_complete(segment) && !marked.contains(segment);
+    let is_to_be_archived = |file: WalFile| match file {
+        WalFile::Segment(segment) => is_complete(segment),
+        WalFile::History(timeline) => timeline == lineage.timeline || lineage.fork(timeline).is_some(),
+        WalFile::Partial(_) | WalFile::BackupNote => false,
+    };
+    let missing = |file: &WalFile| is_to_be_archived(*file) && !marked.contains(file);
     files.into_iter().filter(missing).collect()
 }
 

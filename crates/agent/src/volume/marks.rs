@@ -1,5 +1,6 @@
 //! The files in `pg_wal/archive_status`, by which PostgreSQL's archiver knows what is left to do.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -29,19 +30,22 @@ pub(super) fn ask_again(wal: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// How far the archive is complete, by PostgreSQL's marks, and of which history its WAL is. Complete segments that have no mark
-/// ([`unmarked`]) are marked as ready.
+/// How far the archive is complete, by PostgreSQL's marks, and of which history its WAL is. Complete segments and histories that have no
+/// mark ([`unmarked`]) are marked as ready.
 pub(crate) fn read(wal: &Path, size: Bytes) -> io::Result<(Progress, Lineage)> {
     // All from one list: a mark that comes between two would let the archive look complete beyond a gap.
     let mut marks = all(wal, size)?;
     let lineage = lineage(wal, &marks)?;
     let names = names(wal)?;
-    let files = names.iter().filter_map(|name| WalFile::parse(name, size)?.segment());
-    for segment in unmarked(files, &marks, &lineage, size) {
-        let name = segment.name(size);
+    let files: BTreeMap<WalFile, &String> = names
+        .iter()
+        .filter_map(|name| Some((WalFile::parse(name, size)?, name)))
+        .collect();
+    for file in unmarked(files.keys().copied(), &marks, &lineage, size) {
+        let Some(name) = files.get(&file) else { continue };
         eprintln!("{name} is complete and was not marked: it is to be archived, too");
         fs::write(wal.join(STATUS).join(format!("{name}{READY}")), "")?;
-        marks.push((WalFile::Segment(segment), Mark::Ready));
+        marks.push((file, Mark::Ready));
     }
     Ok((progress(marks, &lineage, size), lineage))
 }
@@ -157,10 +161,28 @@ mod tests {
         );
         let found = [
             "000000010000000000000005",
+            "00000002.history",
             "000000020000000000000006",
             "000000020000000000000007",
         ];
         assert_eq!(waiting(&wal).expect("read"), found);
+        fs::remove_dir_all(wal).expect("removed");
+    }
+
+    #[test]
+    fn a_history_that_has_lost_its_mark_is_marked() {
+        let wal = wal("history", &["000000030000000000000007.done"]);
+        let history = "1\t0/680000\tx\n2\t0/700000\tx\n";
+        for name in ["00000002.history", "00000003.history", "00000004.history"] {
+            fs::write(wal.join(name), history).expect("written");
+        }
+        let (found, _) = read(&wal, Bytes::mib(1)).expect("marked");
+        assert_eq!(waiting(&wal).expect("read"), ["00000002.history", "00000003.history"]);
+        let up_to = Position {
+            timeline: Timeline(1),
+            lsn: Lsn(0x0068_0000),
+        };
+        assert_eq!(found.up_to, Some(up_to), "they count in the same look");
         fs::remove_dir_all(wal).expect("removed");
     }
 

@@ -219,8 +219,9 @@ fn a_complete_segment_without_a_mark_is_found() {
         let mark = |&(timeline, number): &(u32, u64)| (WalFile::Segment(segment(timeline, number)), Mark::Done);
         of.iter().map(mark).collect()
     };
-    let files = |of: &[(u32, u64)]| -> Vec<Segment> {
-        of.iter().map(|&(timeline, number)| segment(timeline, number)).collect()
+    let files = |of: &[(u32, u64)]| -> Vec<WalFile> {
+        let file = |&(timeline, number): &(u32, u64)| WalFile::Segment(segment(timeline, number));
+        of.iter().map(file).collect()
     };
     let found = |there: &[(u32, u64)], marked: &[(u32, u64)], ancestors: &[Fork]| {
         unmarked(files(there), &marks(marked), &on(9, ancestors), SIZE)
@@ -244,6 +245,22 @@ fn a_complete_segment_without_a_mark_is_found() {
     );
     // A timeline that is no ancestor.
     assert_eq!(found(&[(3, 6), (4, 7)], &[(4, 7)], &[fork]), []);
+}
+
+/// Its mark was lost with the power. PostgreSQL makes it never again, and no other server may have the history.
+#[test]
+fn a_history_without_a_mark_is_found() {
+    let history = |timeline| WalFile::History(Timeline(timeline));
+    let forks = [(1, 5 * SIZE.0), (2, 8 * SIZE.0)].map(|(timeline, end)| Fork {
+        timeline: Timeline(timeline),
+        end: Lsn(end),
+    });
+    let there = [2, 3, 4].map(history);
+    let found = |marks: &[(WalFile, Mark)]| unmarked(there, marks, &on(4, &forks), SIZE);
+    // Timeline 3 is no ancestor: its number was only reserved.
+    assert_eq!(found(&[]), [history(2), history(4)]);
+    assert_eq!(found(&[(history(4), Mark::Ready)]), [history(2)]);
+    assert_eq!(found(&[(history(2), Mark::Done), (history(4), Mark::Ready)]), []);
 }
 
 /// As PostgreSQL does it: 00000001000000000000000E.ready on a standby whose primary was promoted at 0/E000A0.

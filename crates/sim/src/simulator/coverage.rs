@@ -47,6 +47,7 @@ pub const GOALS: &[&str] = &[
     "a copy promoted that has not all WAL",
     "a segment given up",
     "a segment without a mark was marked",
+    "a history struck off by a standby",
     "archived in the end",
     "data kept aside",
     "bumped",

@@ -237,8 +237,8 @@ pub(super) struct Look {
     pub files: Vec<(WalFile, bool)>,
     /// The places of those that wait.
     pub waiting: Vec<usize>,
-    /// Segments that had no mark, and wait from now on.
-    pub found: Vec<Segment>,
+    /// Files that had no mark, and wait from now on: segments only, since here each history has a mark.
+    pub found: Vec<WalFile>,
     pub lineage: Lineage,
     pub progress: Progress,
 }
@@ -269,8 +269,7 @@ pub(super) fn look<const N: usize>(world: &World<N>, me: usize, mutant: Option<M
         _ => forks(&history(world, slot(timeline) as u8)),
     };
     let lineage = Lineage { timeline, ancestors };
-    let segments = files.iter().filter_map(|(file, _)| file.segment());
-    let mut found = unmarked(segments, &marks, &lineage, size);
+    let mut found = unmarked(files.iter().map(|(file, _)| *file), &marks, &lineage, size);
     match mutant {
         Some(Mutant::FullSegmentIsForgotten) => found.clear(),
         Some(Mutant::HistoryIsTakenForArchived) => {
@@ -278,7 +277,7 @@ pub(super) fn look<const N: usize>(world: &World<N>, me: usize, mutant: Option<M
         }
         _ => {}
     }
-    marks.extend(found.iter().map(|segment| (WalFile::Segment(*segment), Mark::Ready)));
+    marks.extend(found.iter().map(|file| (*file, Mark::Ready)));
     Look {
         progress: progress(marks, &lineage, size),
         files,

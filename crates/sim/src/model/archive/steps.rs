@@ -167,7 +167,7 @@ impl<const N: usize> Stepper<'_, N> {
 
 /// The worker marks what had no mark.
 fn note_found<const N: usize>(member: &mut Member<N>, look: &Look) {
-    for segment in &look.found {
-        member.marks.wait(*segment);
+    for segment in look.found.iter().filter_map(|file| file.segment()) {
+        member.marks.wait(segment);
     }
 }

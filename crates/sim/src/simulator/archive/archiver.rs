@@ -88,7 +88,7 @@ impl World {
         let what = lineage.file(name.file(), archive.segment);
         match answer(charge, what, archive.segment, room, self.boot_time(node)) {
             Answer::Archived => {
-                self.check_struck_off(node, charge, what, file);
+                self.check_struck_off(node, charge, name, what, file);
                 self.archived(node, name);
             }
             Answer::GiveUp => {

@@ -25,18 +25,37 @@ pub struct Archived {
 
 impl World {
     /// A member takes a file for archived: the store must have all that it holds.
-    pub fn check_struck_off(&mut self, node: usize, charge: Charge, what: WalFile, file: File) {
-        let (WalFile::Segment(segment), Charge::Confirm { up_to }) = (what, charge) else {
-            return;
+    pub fn check_struck_off(&mut self, node: usize, charge: Charge, name: Name, what: WalFile, file: File) {
+        let Charge::Confirm { up_to } = charge else { return };
+        let (is_stored, reached) = match what {
+            WalFile::Segment(Segment { number, .. }) => {
+                let stored = |content| self.wal.contains(content, file.content);
+                let is_stored = self.store.of_number(number).any(stored) || self.archived.excused.contains(&number);
+                (is_stored, "struck off by a standby")
+            }
+            WalFile::History(timeline) => {
+                // That of a timeline which the holder's history left is needed by nobody (seed 2364 with `--archive`).
+                let in_use = up_to
+                    .and_then(|up_to| self.wal.branch(up_to.timeline.0))
+                    .is_some_and(|of| {
+                        let ancestors = self.wal.history(of);
+                        let is_ancestor = ancestors.iter().any(|fork| fork.timeline == timeline);
+                        is_ancestor || self.wal.branch(timeline.0) == Some(of)
+                    });
+                if !in_use {
+                    return self.coverage.reach("the history of an abandoned timeline struck off");
+                }
+                let is_stored = self.store.history(timeline) == Some(file.content);
+                (is_stored, "a history struck off by a standby")
+            }
+            WalFile::Partial(_) | WalFile::BackupNote => return,
         };
-        let stored = |content| self.wal.contains(content, file.content);
-        if self.store.of_number(segment.number).any(stored) || self.archived.excused.contains(&segment.number) {
-            return self.coverage.reach("struck off by a standby");
+        if is_stored {
+            return self.coverage.reach(reached);
         }
         let up_to = up_to.map(|up_to| (up_to.timeline.0, up_to.lsn.0));
         self.violate(format!(
-            "orders-{node} strikes off segment {:X} of timeline {}, which is not in the archive (said to be complete up to {up_to:X?})",
-            segment.number, segment.timeline.0
+            "orders-{node} strikes off {name}, which is not in the archive (said to be complete up to {up_to:X?})"
         ));
     }
 

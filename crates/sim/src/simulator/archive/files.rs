@@ -70,12 +70,6 @@ impl fmt::Display for Name {
     }
 }
 
-impl From<Segment> for Name {
-    fn from(segment: Segment) -> Self {
-        Self::segment(segment.timeline.0, segment.number)
-    }
-}
-
 /// A file.
 #[derive(Clone, Copy, Debug)]
 pub struct File {
@@ -223,9 +217,11 @@ impl WalFiles {
         }
     }
 
-    /// A segment is marked as waiting.
-    pub fn ready(&mut self, segment: Segment) {
-        self.note(segment.into());
+    /// A file is marked as waiting.
+    pub fn ready(&mut self, file: WalFile) {
+        if let Some(name) = self.files.keys().copied().find(|name| name.file() == file) {
+            self.note(name);
+        }
     }
 
     /// The files that wait, in the archiver's order.
@@ -248,8 +244,8 @@ impl WalFiles {
         marked.collect()
     }
 
-    /// The segments that are there.
-    pub fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
-        self.files.keys().filter_map(|name| name.file().segment())
+    /// The files that are there.
+    pub fn all(&self) -> impl Iterator<Item = WalFile> + '_ {
+        self.files.keys().map(|name| name.file())
     }
 }

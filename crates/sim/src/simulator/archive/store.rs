@@ -56,6 +56,11 @@ impl Store {
         self.segments.get(&segment).copied()
     }
 
+    /// Where the WAL of the ancestors ends in the history of this timeline.
+    pub fn history(&self, timeline: Timeline) -> Option<End> {
+        self.histories.get(&timeline).copied()
+    }
+
     /// What is stored of the segment with this number, on all timelines.
     pub fn of_number(&self, number: u64) -> impl Iterator<Item = End> + '_ {
         let name = |timeline| Segment {

@@ -62,7 +62,7 @@ pub enum Archiving {
 }
 
 impl World {
-    /// How far the archive is complete by the marks. Segments that have none are marked as waiting.
+    /// How far the archive is complete by the marks. Segments and histories that have none are marked as waiting.
     pub(super) fn read_marks(&mut self, node: usize, size: Bytes) -> (Progress, Lineage) {
         let mut lineage = Lineage {
             timeline: Timeline(1),
@@ -77,10 +77,15 @@ impl World {
             let ancestors = branch.map(|branch| self.wal.history(branch)).unwrap_or_default();
             lineage = Lineage { timeline, ancestors };
         }
-        for segment in unmarked(data.files.segments(), &marks, &lineage, size) {
-            data.files.ready(segment);
-            marks.push((WalFile::Segment(segment), Mark::Ready));
-            self.coverage.reach("a segment without a mark was marked");
+        for file in unmarked(data.files.all(), &marks, &lineage, size) {
+            data.files.ready(file);
+            marks.push((file, Mark::Ready));
+            self.coverage.reach(match file {
+                WalFile::History(_) => "a history without a mark was marked",
+                WalFile::Segment(_) | WalFile::Partial(_) | WalFile::BackupNote => {
+                    "a segment without a mark was marked"
+                }
+            });
         }
         (progress(marks, &lineage, size), lineage)
     }
