@@ -180,7 +180,7 @@ impl Lineage {
 pub struct Fetch {
     /// The member has the WAL before this position.
     pub from: Lsn,
-    /// The primary has the WAL from this position on.
+    /// The archive has the WAL before this position, and the primary has what comes behind.
     pub to: Lsn,
     /// The primary's history.
     pub lineage: Lineage,
@@ -406,6 +406,14 @@ pub struct ArchiveRecord {
     /// The recovery in place that the store was looked through for last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checked: Option<RecoveryChecked>,
+}
+
+impl ArchiveRecord {
+    /// True for a line after the first in which no backup is known.
+    pub fn lacks_backup(&self) -> bool {
+        let known = self.catalogue.as_ref().filter(|known| known.line == self.line);
+        !self.line.is_first() && known.is_none_or(|known| known.backups == 0)
+    }
 }
 
 /// Whether a store has all that a recovery needs.

@@ -198,6 +198,7 @@ pub fn may_be_in_earlier_line(refused: &Refusal, wanted_backup: Option<&str>, ta
         | Refusal::BackupTooLate { .. }
         | Refusal::Future { .. }
         | Refusal::AfterEnd { .. }
+        | Refusal::AfterLine { .. }
         | Refusal::Missing { .. }
         | Refusal::NoHistory(_)
         | Refusal::Abandoned { .. } => false,

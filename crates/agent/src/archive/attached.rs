@@ -100,14 +100,9 @@ impl Attached {
 
     /// True if another line has begun after this one, which nobody told this member.
     pub(super) async fn has_ended(&self) -> Result<bool, Problem> {
-        let next = self
-            .folder
-            .name(Object::Line(self.target.line.next().0, LineObject::Line));
-        match self.store.read(&next.to_string(), LIMIT).await {
-            Ok(_) => Ok(true),
-            Err(Problem::NotFound(_)) => Ok(false),
-            Err(problem) => Err(problem),
-        }
+        Ok(newest_line(&self.store, &self.folder)
+            .await?
+            .is_some_and(|newest| newest > self.line()))
     }
 
     /// Writes all histories of `wal` into a line after the first: those of earlier timelines are in the line before.
@@ -239,6 +234,40 @@ impl Attached {
     fn name(&self, object: LineObject) -> String {
         self.folder.name(Object::Line(self.line(), object)).to_string()
     }
+}
+
+/// The newest line in the folder of a database; `None` if there is none. Earlier ones may be gone.
+pub(super) async fn newest_line(store: &Store, folder: &ClusterFolder) -> Result<Option<u32>, Problem> {
+    let found = store.list_folder(&folder.lines_folder(), LIMIT).await?;
+    let numbers = found
+        .folders
+        .iter()
+        .filter_map(|name| name.rsplit('/').next()?.parse().ok());
+    Ok(numbers.max())
+}
+
+/// Makes sure that no other database has begun a line in this one's folder.
+pub(super) async fn is_of(remover: &Remover, target: &Target) -> Result<(), Problem> {
+    let folder: ClusterFolder = target.folder.parse().map_err(unusable)?;
+    let lines = remover
+        .store()
+        .list_folder(&folder.lines_folder(), LIMIT)
+        .await?
+        .folders;
+    for line in lines {
+        let name = format!("{line}/line.json");
+        let content = match remover.store().read(&name, LIMIT).await {
+            Err(Problem::NotFound(_)) => continue,
+            content => content?,
+        };
+        let begun: Line = serde_json::from_slice(&content).map_err(unusable)?;
+        if (&begun.cluster_uid, &begun.system_id) != (&target.cluster_uid, &target.system_id) {
+            return Err(Problem::Conflict(format!(
+                "{name} was written by another database, so that nothing here is deleted; set spec.backup.onDelete.data to Retain"
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn unusable(error: impl std::fmt::Display) -> Problem {

@@ -19,8 +19,11 @@ const LONG_ENOUGH: Duration = Duration::from_secs(30);
 const MUCH_ENOUGH: Bytes = Bytes::gib(1);
 /// Time limit of one request.
 const LIMIT: Duration = Duration::from_secs(10);
-/// So many segments are fetched beside each other.
-const AT_ONCE: usize = 4;
+/// So many segments are fetched beside each other, and so many bytes of them.
+const AT_ONCE: u64 = 4;
+const IN_MEMORY: u64 = 64 << 20;
+/// So much of the volume stays free.
+const SPARE: u64 = 256 << 20;
 
 /// Where this database's WAL is archived.
 pub(crate) struct Archive {
@@ -41,12 +44,17 @@ pub(crate) async fn fetch(archive: &Archive, wal: &Path, fetch: &Fetch) -> anyho
     let most = usize::try_from(MUCH_ENOUGH.0 / size.0.max(1))
         .unwrap_or(usize::MAX)
         .max(1);
+    let at_once = usize::try_from((IN_MEMORY / size.0.max(1)).clamp(1, AT_ONCE)).unwrap_or(1);
     let begun = tokio::time::Instant::now();
     let one = |segment: Segment| async move { read(source, archive, segment, size).await };
-    let mut read = stream::iter(fetch.segments(size).take(most)).map(one).buffered(AT_ONCE);
+    let mut read = stream::iter(fetch.segments(size).take(most)).map(one).buffered(at_once);
     let mut written = 0_usize;
     while begun.elapsed() < LONG_ENOUGH {
-        match read.try_next().await {
+        let next = match has_room(wal, size) {
+            Ok(()) => read.try_next().await,
+            Err(error) => Err(error),
+        };
+        match next {
             Ok(Some((name, content))) => {
                 let path = wal.join(&name);
                 let write = tokio::task::spawn_blocking(move || write_atomically(&path, &content, 0o600));
@@ -62,6 +70,14 @@ pub(crate) async fn fetch(archive: &Archive, wal: &Path, fetch: &Fetch) -> anyho
         }
     }
     tracing::info!("{written} segments of WAL were fetched from the archive");
+    Ok(())
+}
+
+/// Fails if the volume would be too full.
+fn has_room(wal: &Path, size: Bytes) -> anyhow::Result<()> {
+    let space = rustix::fs::statvfs(wal).context("measure the volume")?;
+    let left = Bytes(space.f_bavail.saturating_mul(space.f_frsize));
+    anyhow::ensure!(left.0 >= SPARE.saturating_add(size.0), "only {left} are free");
     Ok(())
 }
 

@@ -7,6 +7,7 @@
 mod attached;
 mod catalogue;
 mod client;
+mod delete;
 mod fetch;
 mod keeper;
 mod place;

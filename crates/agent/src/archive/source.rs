@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use backup::base::{BackupInfo, WalList, backups, check_key, wal};
-use backup::layout::{ClusterFolder, LineObject, Object};
+use backup::layout::ClusterFolder;
 use backup::segment::{SegmentError, decode};
 use backup::{Identities, Place, Problem, Store};
 use chrono::Utc;
@@ -12,7 +12,7 @@ use machine::archive::WalFile;
 use machine::recovery::{Backup, Plan, Refusal, Stored, Target, may_be_in_earlier_line, plan};
 use machine::units::Bytes;
 
-use super::attached::{LIMIT, open};
+use super::attached::{LIMIT, newest_line, open};
 use super::catalogue::{histories, planned};
 
 /// Such a store, with the keys to it.
@@ -89,39 +89,32 @@ impl Source {
 
     /// Decides what is recovered from what, in the newest line of the archive that may have it.
     pub(crate) async fn plan(&self, wanted: Option<&str>, target: &Target) -> Result<Planned, SourceError> {
-        let newest = self.newest_line().await?;
-        let mut first = None;
+        let newest = newest_line(&self.store, &self.folder).await;
+        let newest = newest
+            .map_err(SourceError::store("look for the newest line of the archive"))?
+            .unwrap_or(1);
+        let mut told = match newest {
+            1 => Refusal::NoBackup,
+            newest => Refusal::LineWithoutBackup(newest),
+        };
         for line in (1..=newest).rev() {
             let refused = match self.plan_in(line, wanted, target).await {
+                // That line never grows.
+                Err(SourceError::Refused(Refusal::AfterEnd { target, end })) if line < newest => {
+                    Refusal::AfterLine { line, target, end }
+                }
                 Err(SourceError::Refused(refused)) => refused,
                 planned => return planned,
             };
             let looks_further = may_be_in_earlier_line(&refused, wanted, target);
-            // That a line has no backup says less than what another one says.
-            if refused != Refusal::NoBackup || first.is_none() {
-                first = first.filter(|first| *first != Refusal::NoBackup).or(Some(refused));
+            if refused != Refusal::NoBackup {
+                told = refused;
             }
             if !looks_further {
                 break;
             }
         }
-        Err(match first.unwrap_or(Refusal::NoBackup) {
-            Refusal::NoBackup if newest > 1 => Refusal::LineWithoutBackup(newest),
-            refused => refused,
-        }
-        .into())
-    }
-
-    async fn newest_line(&self) -> Result<u32, SourceError> {
-        let mut newest = 1;
-        loop {
-            let next = self.folder.name(Object::Line(newest + 1, LineObject::Line));
-            match self.store.read(&next.to_string(), LIMIT).await {
-                Ok(_) => newest += 1,
-                Err(Problem::NotFound(_)) => return Ok(newest),
-                Err(problem) => return Err(SourceError::store("look for the newest line of the archive")(problem)),
-            }
-        }
+        Err(told.into())
     }
 
     async fn plan_in(&self, line: u32, wanted: Option<&str>, target: &Target) -> Result<Planned, SourceError> {

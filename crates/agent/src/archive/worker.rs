@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use api::status::{BackupCatalogue, RecoveryCheck};
-use backup::base::remove_all;
 use backup::{Fence, Problem};
 use chrono::Utc;
 use machine::archive::{
@@ -21,9 +20,10 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
-use super::attached::{Attached, LIMIT, attach, remover, version};
+use super::attached::{Attached, attach, version};
 use super::catalogue;
 use super::client::Reply;
+use super::delete::delete_folder;
 use super::pushes::{Fault, Pushes};
 use super::source::{Source, SourceError};
 use super::{Order, Paths, Target};
@@ -226,7 +226,7 @@ impl Worker {
             Err(Fault { words, is_conflict }) => {
                 eprintln!("{name} cannot be archived: {words}");
                 if is_conflict {
-                    self.set_conflict(target.line);
+                    self.set_conflict(Some(target.line));
                 }
                 self.set_fault(Some(words));
                 Reply::Later
@@ -247,17 +247,20 @@ impl Worker {
         *attached = None;
         let tried = async {
             let store = attach(target, &self.paths.access, size).await?;
-            let has_ended = store.has_ended().await?;
-            if !has_ended {
-                store.bring_histories(&self.paths.wal).await?;
+            if store.has_ended().await? {
+                return Ok(None);
             }
-            Ok::<_, Problem>((Arc::new(store), has_ended))
+            match store.bring_histories(&self.paths.wal).await {
+                Err(Problem::Conflict(_)) => Ok(None),
+                brought => brought.map(|()| Some(Arc::new(store))),
+            }
         };
-        let (store, has_ended) = tried.await.map_err(|problem| problem.to_string())?;
-        if has_ended {
-            self.set_conflict(target.line);
+        // What was told of another place, or of this one before, says nothing any more.
+        self.set_conflict(None);
+        let Some(store) = tried.await.map_err(|problem: Problem| problem.to_string())? else {
+            self.set_conflict(Some(target.line));
             return Err(format!("line {} of the archive has ended", target.line.0));
-        }
+        };
         *attached = Some((Arc::clone(&store), target.clone(), version));
         self.set_fault(None);
         // Pushes to another place say nothing about this one.
@@ -265,8 +268,8 @@ impl Worker {
         Ok(store)
     }
 
-    fn set_conflict(&self, line: ArchiveLine) {
-        *self.conflict.lock().unwrap_or_else(PoisonError::into_inner) = Some(line);
+    fn set_conflict(&self, line: Option<ArchiveLine>) {
+        *self.conflict.lock().unwrap_or_else(PoisonError::into_inner) = line;
     }
 
     fn set_fault(&self, fault: Option<String>) {
@@ -285,6 +288,7 @@ impl Worker {
                 .and_then(|order| Some((order.clone(), order.target?)))
             else {
                 (told, forecast) = (None, Forecast::default());
+                self.set_conflict(None);
                 continue;
             };
             let Ok(size) = segment_size(&self.paths.wal).map(Bytes) else {
@@ -362,19 +366,12 @@ impl Worker {
 
     async fn try_deleting(&self, target: Option<Target>) -> Result<(), Problem> {
         let target = target.ok_or_else(|| Problem::Unusable("it is not known where WAL is archived".to_owned()))?;
-        // A push that is under way would write behind the deletion.
+        // An attempt to use the store, or a push, that is under way would write behind the deletion.
+        *self.attached.lock().await = None;
         while self.pushes.lock().unwrap_or_else(PoisonError::into_inner).under_way() > 0 {
             tokio::time::sleep(LOOK).await;
         }
-        let remover = remover(&target, &self.paths.access)?;
-        let listed = remover.store().list(&target.folder, LIMIT).await?;
-        let names: Vec<String> = listed.into_iter().map(|object| object.name).collect();
-        eprintln!(
-            "{} objects in {} are deleted with the database",
-            names.len(),
-            target.folder
-        );
-        remove_all(&remover, names, LIMIT).await
+        delete_folder(&target, &self.paths.access).await
     }
 
     /// Looks through the store for each recovery that is asked for while this member fills the archive.

@@ -38,12 +38,16 @@ pub async fn keep(
     }
 }
 
-/// Waits until another backup is ordered, or none. What changes beside that is nothing to a copy that has begun.
+/// Waits until another backup is ordered, or none, or another line of the archive is used. What changes beside that is nothing to a copy that has begun.
 async fn wait_for_another(
     orders: &mut watch::Receiver<Option<Order>>,
     begun: &Order,
 ) -> Result<(), watch::error::RecvError> {
-    let is_another = |order: &Option<Order>| order.as_ref().is_none_or(|order| order.copy != begun.copy);
+    let is_another = |order: &Option<Order>| {
+        order
+            .as_ref()
+            .is_none_or(|order| order.copy != begun.copy || order.target.line != begun.target.line)
+    };
     orders.wait_for(is_another).await.map(|_| ())
 }
 

@@ -1,6 +1,7 @@
 //! The ClusteredDatabase, as the machine needs it.
 
-use api::spec::StaleReads;
+use api::names::ANNOTATION_DELETE_ARCHIVE;
+use api::spec::{ArchiveFate, StaleReads};
 use api::{ClusteredDatabase, ClusteredDatabaseSpec};
 use machine::instance::{CertifiedKey, ClusterView, SignedCertificate};
 use machine::protocol::{Epoch, MemberId, settings_hash};
@@ -17,6 +18,24 @@ pub(super) fn spec(cluster: ClusteredDatabase) -> ClusteredDatabaseSpec {
         spec.bootstrap.get_or_insert_default().recovery = recovery;
     }
     spec
+}
+
+/// Whether all that the database has in the store is to go: it is being deleted, its spec asks for that, and the user has confirmed it.
+fn deletes_archive(cluster: &ClusteredDatabase) -> bool {
+    let on_delete = cluster
+        .spec
+        .backup
+        .as_ref()
+        .and_then(|backup| backup.on_delete.as_ref());
+    let confirmed = cluster
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(ANNOTATION_DELETE_ARCHIVE));
+    cluster.metadata.deletion_timestamp.is_some()
+        && on_delete.is_some_and(|on_delete| on_delete.data == ArchiveFate::Delete)
+        && confirmed.is_some()
+        && confirmed == cluster.metadata.uid.as_ref()
 }
 
 /// What `cluster` says to `pod`. Failover times that break their rule change nothing: `timing` stays in force.
@@ -60,7 +79,8 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         discard: discard.map(|discard| discard.name),
         archives: spec.backup.is_some(),
         reads_archive: spec.backup.as_ref().is_some_and(|backup| backup.encryption.is_none()),
-        deletes_archive: status.intent.delete_archive,
+        archive_ended: status.intent.delete_archive,
+        deletes_archive: deletes_archive(cluster),
         backup: status.intent.backup,
         backup_source: status.intent.backup_source,
         recovery_check: status.intent.recovery_check,

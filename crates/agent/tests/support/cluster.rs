@@ -455,6 +455,9 @@ impl Cluster {
     pub fn delete_archive(&self) {
         let mut cluster = self.api.get(CLUSTERS);
         cluster["status"]["intent"]["deleteArchive"] = true.into();
+        cluster["spec"]["backup"]["onDelete"] = json!({"finalBackup": "None", "data": "Delete"});
+        cluster["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z".into();
+        cluster["metadata"]["annotations"][api::names::ANNOTATION_DELETE_ARCHIVE] = CLUSTER_UID.into();
         self.api.put(CLUSTERS, cluster);
     }
 

@@ -136,7 +136,7 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
             Reason::CatalogueFails,
             format!("WAL is archived, but the backups cannot be listed or removed: {fault}"),
         ),
-        Some(record) if lacks_backup(record) => Answer::new(
+        Some(record) if record.lacks_backup() => Answer::new(
             false,
             Reason::ArchiveLineNew,
             format!(
@@ -174,12 +174,6 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
 /// The line that WAL is archived in.
 pub(super) fn line(facts: &Facts<'_>) -> ArchiveLine {
     record(facts).map_or_else(ArchiveLine::default, |record| record.line)
-}
-
-/// True for a line after the first in which no backup is known.
-fn lacks_backup(record: &ArchiveRecord) -> bool {
-    let known = record.catalogue.as_ref().filter(|known| known.line == record.line);
-    !record.line.is_first() && known.is_none_or(|known| known.backups == 0)
 }
 
 /// What becomes of WAL that goes on waiting.

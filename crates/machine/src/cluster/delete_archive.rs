@@ -38,8 +38,12 @@ fn is_asked(facts: &Facts<'_>) -> bool {
 /// True while the primary's agent is to delete (`status.intent.deleteArchive`).
 pub(super) fn is_to_delete(facts: &Facts<'_>) -> bool {
     let begun = facts.status.intent.delete_archive;
+    if !facts.wanted.deleting || facts.observed.namespace_terminating {
+        return false;
+    }
     // Nothing is archived any more once it has begun, until PostgreSQL has stopped.
-    (begun && facts.wanted.deleting) || (is_asked(facts) && facts.wanted.deletes_archive && !facts.status.intent.stop)
+    let confirmed = is_asked(facts) && facts.wanted.deletes_archive && !facts.status.intent.stop;
+    begun || (confirmed && !facts.observed.namespace_unread)
 }
 
 fn delete_archive(facts: &Facts<'_>) -> Option<Proposal> {
@@ -68,6 +72,9 @@ fn delete_archive(facts: &Facts<'_>) -> Option<Proposal> {
             "the user to confirm that all backups and WAL are to be deleted",
             confirm,
         );
+    }
+    if facts.observed.namespace_unread {
+        return Proposal::unread(facts, Step::Removing, "the namespace");
     }
     let archive = facts.lease.and_then(|lease| lease.archive.as_ref());
     if archive.is_some_and(|archive| archive.deleted) {

@@ -75,6 +75,9 @@ pub struct Observed {
     pub certificates: Certificates,
     /// The namespace is being deleted. Give `false` if unknown; asked only of a resource that is being deleted.
     pub namespace_terminating: bool,
+    /// Whether the namespace is being deleted could not be read.
+    #[serde(default)]
+    pub namespace_unread: bool,
     /// Addresses to which `-rw` leads, and which no pod of this database has ([`super::foreign_route`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub foreign_route: Option<ForeignRoute>,

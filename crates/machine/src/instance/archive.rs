@@ -19,7 +19,7 @@ pub fn charge(observed: &Observed, memo: &Memo, now: BootTime) -> Charge {
     let Some(cluster) = context.cluster() else {
         return Charge::Wait;
     };
-    if !cluster.archives || cluster.deletes_archive {
+    if !cluster.archives || cluster.archive_ended {
         return Charge::Nowhere;
     }
     if memo.stopping.is_some() {
@@ -44,7 +44,7 @@ pub fn deletes(observed: &Observed, now: BootTime) -> bool {
     let context = Context::new(observed, now);
     let ordered = context
         .cluster()
-        .is_some_and(|cluster| cluster.archives && cluster.deletes_archive);
+        .is_some_and(|cluster| cluster.archives && cluster.archive_ended && cluster.deletes_archive);
     ordered && matches!(context.tenure(), Tenure::Held { .. }) && context.accepting()
 }
 
@@ -80,14 +80,15 @@ pub(super) fn fetch(context: &Context, end: Lsn) -> Option<Fetch> {
     let Tenure::Other(holder) = context.tenure() else {
         return None;
     };
-    let to = context.observed.reply.as_ref()?.oldest?;
-    let archived = confirmed(context, holder)?.lsn;
+    let oldest = context.observed.reply.as_ref()?.oldest?;
+    let to = confirmed(context, holder)?.lsn;
     let lineage = archive::Lineage {
         timeline: holder.timeline?,
         ancestors: context.record()?.history.clone(),
     };
-    let is_little = to.0.saturating_sub(end.0) <= FETCHED_AT_MOST.0;
-    (holder.serving && to <= archived && is_little).then_some(Fetch { from: end, to, lineage })
+    let is_little = oldest.0.saturating_sub(end.0) <= FETCHED_AT_MOST.0;
+    // More than what is removed by now: the primary goes on removing WAL.
+    (holder.serving && oldest <= to && is_little).then_some(Fetch { from: end, to, lineage })
 }
 
 /// What stands in the Lease about the archive from the next write on, with this about the backup. A holder that has not looked yet leaves

@@ -12,7 +12,7 @@ use super::archive::charge;
 use super::facts::{Context, is_wanted};
 use super::memo::Attempt;
 use super::{Memo, Mode, Observed, members};
-use crate::archive::Charge;
+use crate::archive::{ArchiveRecord, Charge};
 use crate::protocol::{LeaseRecord, MemberState};
 use crate::timing::BootTime;
 use crate::units::{Bytes, Millis};
@@ -253,7 +253,12 @@ fn choose(context: &Context, memo: &Memo, number: u32, tried: Option<&str>) -> S
     let Some(cluster) = context.cluster() else {
         return Source::NoneIsFit;
     };
-    if cluster.backup_source == BackupSource::Primary || number > OF_STANDBYS || cluster.replicas < 2 {
+    // A standby copies from its last restartpoint on, which is in the line before.
+    let begins_line = context
+        .record()
+        .and_then(|record| record.archive.as_ref())
+        .is_some_and(ArchiveRecord::lacks_backup);
+    if begins_line || cluster.backup_source == BackupSource::Primary || number > OF_STANDBYS || cluster.replicas < 2 {
         return Source::Primary;
     }
     let fit = members::heard(context, memo).filter(|(pod, peer)| is_fit(context, pod, peer));

@@ -90,6 +90,7 @@ pub(super) fn blank() -> Observed {
             discard: None,
             archives: false,
             reads_archive: false,
+            archive_ended: false,
             deletes_archive: false,
             backup: None,
             backup_source: Default::default(),

@@ -64,8 +64,8 @@ pub struct Memo {
     pub copied: Option<Copied>,
     /// Set if the primary no longer has the WAL that this member needs next.
     pub misses_wal: Option<MissingWal>,
-    /// The archive was last asked for the WAL behind this position.
-    pub fetched: Option<Lsn>,
+    /// What was last asked of the archive.
+    pub fetched: Option<Fetched>,
     /// Set if this standby should stream and does not.
     pub stalled: Option<Stalled>,
     /// The attempt at a backup that this holder has begun last.
@@ -137,6 +137,17 @@ pub struct MissingWal {
     pub confirmed: BootTime,
 }
 
+/// The archive was asked for WAL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fetched {
+    /// The WAL behind this position.
+    pub from: Lsn,
+    /// Where recovery began then.
+    pub checkpoint: Lsn,
+    /// How many times it has begun there.
+    pub rounds: u32,
+}
+
 /// WAL senders that were ended while a stop was under way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -199,8 +210,8 @@ pub(super) enum Change {
     HandsOver(String),
     /// A rewind was begun.
     Rewinds(Rewound),
-    /// The archive is asked for the WAL behind this position.
-    Fetches(Lsn),
+    /// The archive is asked for WAL.
+    Fetches(Fetched),
     /// A copy of a primary was begun; `None`: it was cancelled.
     Copies(Option<Copied>),
     /// A standby that does not stream was configured or started again.
@@ -231,7 +242,7 @@ impl Memo {
                 }
             }
             Change::Rewinds(rewound) => self.rewound = Some(rewound),
-            Change::Fetches(from) => self.fetched = Some(from),
+            Change::Fetches(fetched) => self.fetched = Some(fetched),
             Change::Copies(copied) => self.copied = copied,
             Change::FollowsAgain(stalled) => self.stalled = Some(stalled),
         }

@@ -69,7 +69,7 @@ pub use action::{Action, Purpose, Stop};
 pub use facts::Tenure;
 pub use impostors::{WalSender, impostors, receiving, standbys};
 pub use keys::Proven;
-pub use memo::{Attempt, Copied, Ended, Memo, MissingWal, Rewound, Stalled, Stopping, Wish};
+pub use memo::{Attempt, Copied, Ended, Fetched, Memo, MissingWal, Rewound, Stalled, Stopping, Wish};
 pub use observed::*;
 pub use primary::is_route_forged;
 pub use rule::{OnBackoff, Rule, RuleKind};

@@ -217,7 +217,9 @@ pub struct ClusterView {
     pub archives: bool,
     /// What is archived is not encrypted, so a member can read it.
     pub reads_archive: bool,
-    /// `status.intent.deleteArchive`: all backups and WAL go.
+    /// `status.intent.deleteArchive`: nothing is archived any more, since all backups and WAL go.
+    pub archive_ended: bool,
+    /// The same, and the resource itself says so: it is being deleted, asks for that, and has the user's confirmation.
     pub deletes_archive: bool,
     /// `status.intent.backup`: UID of the DatabaseBackup that is to be taken.
     pub backup: Option<String>,

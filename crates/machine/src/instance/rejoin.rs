@@ -9,8 +9,8 @@ use super::identity::volume_is_free;
 use super::lease_rules::FORKS;
 use super::memo::Change;
 use super::{
-    Action, Copied, Draft, Memo, MissingWal, Mode, OnBackoff, Process, Rewound, Rule, RuleKind, Verdict, report,
-    standby, stopping,
+    Action, Copied, Draft, Fetched, Memo, MissingWal, Mode, OnBackoff, Process, Rewound, Rule, RuleKind, Verdict,
+    report, standby, stopping,
 };
 use crate::protocol::{Lsn, MemberState, Position};
 use crate::timing::BootTime;
@@ -35,6 +35,9 @@ const STREAMS: Millis = Millis::seconds(2);
 /// How long a member must miss WAL before it is copied again. This is longer than an outdated view of a primary that is
 /// just changing.
 const MISSES: Millis = Millis::seconds(10);
+
+/// How many times WAL is fetched for data whose recovery begins at the same place.
+const FETCHES: u32 = 3;
 
 /// True if the data's timeline is older than the history in the Lease: whether it is part of the primary's history is
 /// no longer known.
@@ -152,12 +155,11 @@ fn catch_up(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         draft.wake(stopped.plus(FRESH));
         return report::send(context, draft).or_else(|| Verdict::wait("the primary is asked again which WAL it has"));
     }
-    // It has been asked for this WAL before, and did not bring it.
-    if let Some(fetch) = archive::fetch(context, end).filter(|_| draft.memo.fetched != Some(end)) {
+    if let Some((fetch, fetched)) = archive::fetch(context, end).zip(next_fetch(context, draft.memo.fetched)) {
         return Verdict::noting(
             Action::FetchWal(fetch),
             "the primary has removed WAL that this member needs, and the archive has it",
-            [Change::Fetches(end)],
+            [Change::Fetches(fetched)],
         );
     }
     // The same holds for commits that a primary acknowledged without a standby.
@@ -167,6 +169,25 @@ fn catch_up(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         Action::SetAside { keep },
         "the primary has removed WAL that this member needs, and has all WAL that this member has: it is copied again",
     )
+}
+
+/// What is noted of the next fetch; `None` if the last one brought nothing, or if replay has begun at the same place too often: a copy is
+/// quicker then.
+fn next_fetch(context: &Context, last: Option<Fetched>) -> Option<Fetched> {
+    let database = context.database()?;
+    let next = Fetched {
+        from: database.written,
+        checkpoint: database.checkpoint,
+        rounds: 1,
+    };
+    match last {
+        Some(last) if last.from == next.from => None,
+        Some(last) if last.checkpoint == next.checkpoint => {
+            let rounds = last.rounds + 1;
+            (rounds <= FETCHES).then_some(Fetched { rounds, ..next })
+        }
+        Some(_) | None => Some(next),
+    }
 }
 
 pub(super) const STOP_DIVERGED: Rule = Rule {

@@ -61,6 +61,16 @@ pub enum Refusal {
         /// The end of the archive.
         end: Position,
     },
+    /// The target lies behind a line of the archive that has ended.
+    #[error("line {line} of the archive ends at {} on timeline {}, before the target, {target}, and no later line has a backup from before that: choose an earlier target", end.lsn, end.timeline.0)]
+    AfterLine {
+        /// The line.
+        line: u32,
+        /// The target, in words.
+        target: String,
+        /// The end of the line.
+        end: Position,
+    },
     /// Segments are missing.
     #[error(
         "{count} segments of WAL are missing in the store, the first is {first}: put them into the store, or choose a target before them or a backup after them"

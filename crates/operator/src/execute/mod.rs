@@ -205,7 +205,9 @@ impl Executor {
         self.check_secrets(key, db, memory).await;
         let mut observed = observe(&self.caches, key, subject, memory, &strays, now);
         if db.metadata.deletion_timestamp.is_some() {
-            observed.namespace_terminating = self.is_namespace_terminating(&key.namespace).await;
+            let terminating = self.is_namespace_terminating(&key.namespace).await;
+            observed.namespace_terminating = terminating == Some(true);
+            observed.namespace_unread = terminating.is_none();
         }
         Some(observed)
     }

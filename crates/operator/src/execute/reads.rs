@@ -199,13 +199,14 @@ impl Executor {
         }
     }
 
-    pub(super) async fn is_namespace_terminating(&self, namespace: &str) -> bool {
+    /// `None` if that cannot be read.
+    pub(super) async fn is_namespace_terminating(&self, namespace: &str) -> Option<bool> {
         let api: Api<Guarded<PartialObjectMeta<Namespace>>> = Api::all(self.requests.client().clone());
         match self.requests.limited(api.get(namespace)).await {
-            Ok(namespace) => namespace.meta().deletion_timestamp.is_some(),
+            Ok(namespace) => Some(namespace.meta().deletion_timestamp.is_some()),
             Err(error) => {
                 tracing::warn!(namespace, %error, "cannot read the namespace");
-                false
+                None
             }
         }
     }

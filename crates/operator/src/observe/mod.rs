@@ -63,6 +63,7 @@ pub fn observe(
         wal_storage_class: known(claims::storage_class(caches, db, Volume::Wal)),
         certificates: certificates(db, memory),
         namespace_terminating: false,
+        namespace_unread: false,
         foreign_route: memory.foreign_route.clone(),
         scheduled: known(scheduled(caches, key, db)),
         drill: known(drill(caches, key, subject)),

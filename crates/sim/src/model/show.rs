@@ -271,6 +271,7 @@ impl<const N: usize> Sight<N> {
             discard: None,
             archives: self.archives,
             reads_archive: false,
+            archive_ended: false,
             deletes_archive: false,
             backup: None,
             backup_source: Default::default(),

@@ -231,6 +231,7 @@ impl Spec {
             archives: self.archives,
             // No primary here removes WAL that a member needs.
             reads_archive: false,
+            archive_ended: false,
             deletes_archive: false,
             backup: None,
             backup_source: Default::default(),

@@ -100,3 +100,18 @@ fn a_last_backup_comes_first() {
         .final_backup = FinalBackup::Required;
     assert_eq!(scene.decide().rule, "final-backup");
 }
+
+#[test]
+fn nothing_is_deleted_while_the_namespace_goes_or_cannot_be_read() {
+    let mut scene = deleting();
+    scene.deletes_archive = true;
+    scene.observed.namespace_unread = true;
+    assert!(matches!(scene.store().action, Action::Wait(_)));
+    assert!(!scene.stored.intent.delete_archive);
+    scene.observed.namespace_unread = false;
+    scene.store();
+    assert!(scene.stored.intent.delete_archive);
+    scene.observed.namespace_terminating = true;
+    let decision = scene.decide();
+    assert!(!scene.status(&decision).intent.delete_archive);
+}

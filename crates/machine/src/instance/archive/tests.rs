@@ -146,12 +146,20 @@ fn news_of_the_archive_are_no_reason_to_write_the_lease() {
 fn only_the_holder_deletes_what_is_archived_and_nobody_archives_more() {
     let mut holder = archiving(primary());
     assert!(!deletes(&holder, NOW));
+    cluster(&mut holder).archive_ended = true;
+    assert_eq!(now(&holder), Charge::Nowhere);
+    assert!(!deletes(&holder, NOW), "the user has changed the mind");
     cluster(&mut holder).deletes_archive = true;
     assert!(deletes(&holder, NOW));
-    assert_eq!(now(&holder), Charge::Nowhere);
+    cluster(&mut holder).archive_ended = false;
+    assert!(!deletes(&holder, NOW), "the operator has not asked for it");
+    cluster(&mut holder).archive_ended = true;
     assert!(!deletes(&holder, BootTime(FENCE)), "its lease has run out");
     let mut follower = archiving(standby());
-    cluster(&mut follower).deletes_archive = true;
+    (
+        cluster(&mut follower).archive_ended,
+        cluster(&mut follower).deletes_archive,
+    ) = (true, true);
     assert_eq!((deletes(&follower, NOW), now(&follower)), (false, Charge::Nowhere));
     cluster(&mut holder).archives = false;
     assert!(!deletes(&holder, NOW));

@@ -334,9 +334,9 @@ fn what_the_archive_has_of_removed_wal_is_fetched_once_before_the_data_is_copied
     };
     assert_eq!(
         (fetch.from, fetch.to, fetch.lineage.timeline),
-        (end, Lsn(0x800), Timeline(1))
+        (end, Lsn(0x900), Timeline(1))
     );
-    assert_eq!(decision.memo.fetched, Some(end));
+    assert_eq!(decision.memo.fetched.unwrap().from, end);
     let is_copied =
         |observed: &Observed, memo: &Memo| matches!(decide(observed, memo, now).action, Action::SetAside { .. });
     assert!(is_copied(&at_rest(), &decision.memo), "the archive did not bring it");
@@ -344,6 +344,20 @@ fn what_the_archive_has_of_removed_wal_is_fetched_once_before_the_data_is_copied
     data(&mut some).written = Lsn(end.0 + 0x100);
     let next = decide(&some, &decision.memo, now);
     assert!(matches!(next.action, Action::FetchWal(_)), "it brought some: {next:?}");
+    let last = decision.memo.fetched.unwrap();
+    let often = Memo {
+        fetched: Some(Fetched {
+            rounds: FETCHES,
+            ..last
+        }),
+        ..memo.clone()
+    };
+    assert!(
+        is_copied(&some, &often),
+        "replay begins at the same place again and again"
+    );
+    data(&mut some).checkpoint = Lsn(last.checkpoint.0 + 1);
+    assert!(!is_copied(&some, &often), "it comes on");
     let otherwise: [(&str, fn(&mut Observed)); 4] = [
         ("it is encrypted", |o| cluster(o).reads_archive = false),
         ("it ends before the primary's WAL begins", |o| archived(o, 0x7FF)),
