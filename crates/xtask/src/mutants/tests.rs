@@ -62,7 +62,7 @@ fn file_of(check: Check) -> PathBuf {
         let folder = package.join("tests").join(target);
         return match check.path.split_once("::") {
             Some((module, _)) => folder.join(module).with_extension("rs"),
-            None if folder.is_dir() => folder.join("main.rs"),
+            None if folder.join("main.rs").exists() => folder.join("main.rs"),
             None => folder.with_extension("rs"),
         };
     }
