@@ -85,8 +85,9 @@ fn later() -> Vec<Value> {
             {"name": "nightly", "schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "suspend": true, "immediate": true, "source": "Primary"},
         ], "retention": {"minBackups": 7, "windowDays": 30, "suspend": true}, "encryption": {
             "recipients": ["age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"], "identitySecretRef": {"name": "key", "key": "own"},
-        }, "onDelete": {"finalBackup": "Required"}, "drill": {"schedule": "0 5 * * 0", "timeZone": "Europe/Berlin", "suspend": true, "limitMinutes": 60, "maxAgeDays": 8}}}),
-        json!({"backup": {"onDelete": {"finalBackup": "None", "data": "Delete"}}}),
+        }, "onDelete": {"finalBackup": "Required", "data": "Retain"}, "drill": {"schedule": "0 5 * * 0", "timeZone": "Europe/Berlin", "suspend": true, "limitMinutes": 60, "maxAgeDays": 8}}}),
+        json!({"backup": {"store": {"azure": null, "s3": {"s3Path": "s3://wal/eu", "bucket": null, "path": null}},
+            "onDelete": {"finalBackup": "None", "data": "Delete"}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "path": "us", "region": "us-east-1"}}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "endpoint": "https://store:9000", "addressing": "Path", "caSecretRef": {"name": "store", "key": "ca.pem"}}}}}),
         json!({"backup": {"store": {"s3": null, "azure": {
