@@ -45,7 +45,7 @@ const BUDGETS: [(&str, u64); 37] = [
     ("machine tests/properties/main.rs", 90),
     ("operator tests/gitops.rs", 150),
     ("operator tests/simulated/main.rs", 600),
-    ("sim tests/model.rs", 300),
+    ("sim tests/model.rs", 360),
     ("sim tests/operator.rs", 90),
     ("sim tests/simulator.rs", 180),
     ("testbed tests/lifecycle.rs", 120),

@@ -358,7 +358,8 @@ fn what_the_archive_has_of_removed_wal_is_fetched_once_before_the_data_is_copied
     );
     data(&mut some).checkpoint = Lsn(last.checkpoint.0 + 1);
     assert!(!is_copied(&some, &often), "it comes on");
-    let otherwise: [(&str, fn(&mut Observed)); 4] = [
+    type Otherwise = fn(&mut Observed);
+    let otherwise: [(&str, Otherwise); 4] = [
         ("it is encrypted", |o| cluster(o).reads_archive = false),
         ("it ends before the primary's WAL begins", |o| archived(o, 0x7FF)),
         ("nothing is archived yet", |o| record(o).archive = None),
