@@ -11,6 +11,7 @@ use machine::archive::{ArchiveLine, Fetch, Segment};
 use machine::units::Bytes;
 
 use super::source::{Source, segment_content};
+use super::worker::room;
 use crate::volume::{segment_size, write_atomically};
 
 /// PostgreSQL replays what was fetched by then, and more is fetched after that: an election may need this member.
@@ -75,8 +76,7 @@ pub(crate) async fn fetch(archive: &Archive, wal: &Path, fetch: &Fetch) -> anyho
 
 /// Fails if the volume would be too full.
 fn has_room(wal: &Path, size: Bytes) -> anyhow::Result<()> {
-    let space = rustix::fs::statvfs(wal).context("measure the volume")?;
-    let left = Bytes(space.f_bavail.saturating_mul(space.f_frsize));
+    let left = room(wal, Bytes::ZERO).context("measure the volume")?.left;
     anyhow::ensure!(left.0 >= SPARE.saturating_add(size.0), "only {left} are free");
     Ok(())
 }

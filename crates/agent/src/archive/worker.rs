@@ -486,7 +486,7 @@ impl Worker {
 }
 
 /// The space on the file system of `pg_wal`, of which so much is WAL that waits.
-fn room(wal: &Path, waiting: Bytes) -> std::io::Result<Room> {
+pub(super) fn room(wal: &Path, waiting: Bytes) -> std::io::Result<Room> {
     let space = rustix::fs::statvfs(wal)?;
     let left = Bytes(space.f_bavail.saturating_mul(space.f_frsize));
     Ok(Room { left, waiting })
