@@ -117,7 +117,10 @@ impl Tls {
                 }
                 Err(error) => {
                     tracing::warn!("the cluster's new certificate cannot be used, the old one stays in use: {error}");
-                    loaded.stamp = stamp;
+                    // What cannot be read now may be readable later without a change of the stamp.
+                    if matches!(error, TlsError::Unusable { .. }) {
+                        loaded.stamp = stamp;
+                    }
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::ClusteredDatabaseStatus;
 use api::backup::BackupSource;
-use api::status::{ArchiveFence, ArchiveLine, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
+use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
 use chrono::{DateTime, SecondsFormat, Utc};
 
 use super::drill;
@@ -18,10 +18,6 @@ use crate::archive::ArchiveRecord;
 /// each write of the status is one for everybody who watches.
 pub(super) const PROGRESS_SETTLES: Duration = Duration::from_secs(60);
 
-fn record<'a>(facts: &'a Facts<'_>) -> Option<&'a ArchiveRecord> {
-    facts.lease?.archive.as_ref()
-}
-
 /// `status.backup`; `None` without `spec.backup`.
 pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
     facts.wanted.spec.backup.as_ref()?;
@@ -29,7 +25,7 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
         next_backup_time: schedule::next_time(facts),
         ..facts.status.backup.clone().unwrap_or_default()
     };
-    let Some(record) = record(facts) else {
+    let Some(record) = facts.archive() else {
         return Some(before);
     };
     let known = before.archive.archived_up_to;
@@ -99,7 +95,7 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
     if let Some(fault) = schedule::fault(facts).or_else(|| drill::fault(facts)) {
         return Some(Answer::new(false, Reason::ScheduleInvalid, fault));
     }
-    let answer = match record(facts) {
+    let answer = match facts.archive() {
         None => Answer {
             holds: None,
             reason: Reason::ArchiveUnknown,
@@ -169,11 +165,6 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
         ),
     };
     Some(undamaged(facts, drill::proven(facts, answer)))
-}
-
-/// The line that WAL is archived in.
-pub(super) fn line(facts: &Facts<'_>) -> ArchiveLine {
-    record(facts).map_or_else(ArchiveLine::default, |record| record.line)
 }
 
 /// What becomes of WAL that goes on waiting.

@@ -76,7 +76,7 @@ fn delete_archive(facts: &Facts<'_>) -> Option<Proposal> {
     if facts.observed.namespace_unread {
         return Proposal::unread(facts, Step::Removing, "the namespace");
     }
-    let archive = facts.lease.and_then(|lease| lease.archive.as_ref());
+    let archive = facts.archive();
     if archive.is_some_and(|archive| archive.deleted) {
         return deletion::record(DeletionStep::Archive, "all backups and WAL in the store are deleted");
     }

@@ -22,6 +22,7 @@ use super::observed::{Claim, Known, Observed, OwnedState, Pod, StorageClass, Tar
 use super::owned::{OwnedObject, is_wanted};
 use super::wait::WaitKey;
 use super::wanted::Wanted;
+use crate::archive::ArchiveRecord;
 use crate::protocol::{HolderRecord, LeaseRecord, MemberId, MemberReport, MemberState};
 use crate::reconcile::ObjectVersion;
 
@@ -63,6 +64,11 @@ impl<'a> Facts<'a> {
             now,
             lease,
         }
+    }
+
+    /// What the holder says of the archive.
+    pub fn archive(&self) -> Option<&'a ArchiveRecord> {
+        self.lease?.archive.as_ref()
     }
 
     /// Pods, empty if unknown.

@@ -272,7 +272,7 @@ pub(super) fn recover(facts: &Facts<'_>, asked: &Recover, uid: &str) -> Option<P
         if let Some(why) = refusal(facts) {
             return given_up(why);
         }
-        let archive = facts.lease.and_then(|lease| lease.archive.as_ref());
+        let archive = facts.archive();
         let checked = archive.and_then(|archive| archive.checked.as_ref());
         match checked.filter(|checked| checked.uid == uid) {
             None if facts.now < facts.status.memo.request.as_ref()?.since + CHECK => return None,

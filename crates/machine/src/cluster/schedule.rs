@@ -4,14 +4,13 @@
 use std::str::FromStr;
 
 use api::spec::BackupSchedule;
-use api::status::ScheduledRun;
+use api::status::{ArchiveLine, ScheduledRun};
 use chrono::{DateTime, Utc};
 use chrono_tz::Tz;
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
 
 use super::action::{Action, StatusChange};
-use super::archive;
 use super::decision::Step;
 use super::facts::Facts;
 use super::rule::{OnBackoff, Proposal, Rule, RuleKind};
@@ -145,7 +144,7 @@ fn begin(facts: &Facts<'_>, schedule: &BackupSchedule, run: Option<&ScheduledRun
             let seen = ScheduledRun {
                 time: facts.now,
                 making: None,
-                line: archive::line(facts),
+                line: line(facts),
             };
             let change = StatusChange::RecordSchedule(schedule.name.clone(), seen);
             return record(change, format!("schedule {} is new", schedule.name));
@@ -162,16 +161,23 @@ fn begin(facts: &Facts<'_>, schedule: &BackupSchedule, run: Option<&ScheduledRun
     let begun = ScheduledRun {
         time,
         making: Some(making),
-        line: archive::line(facts),
+        line: line(facts),
     };
     record(StatusChange::RecordSchedule(schedule.name.clone(), begun), because)
+}
+
+/// The line that WAL is archived in.
+fn line(facts: &Facts<'_>) -> ArchiveLine {
+    facts
+        .archive()
+        .map_or_else(ArchiveLine::default, |archive| archive.line)
 }
 
 /// True for the first schedule that is not suspended, if the archive has begun another line since its last run: without a backup in it
 /// nothing there can be recovered.
 fn begins_line(facts: &Facts<'_>, schedule: &BackupSchedule, run: &ScheduledRun) -> bool {
     let first = schedules(facts).find(|schedule| !schedule.suspend);
-    run.line < archive::line(facts) && first.is_some_and(|first| first.name == schedule.name)
+    run.line < line(facts) && first.is_some_and(|first| first.name == schedule.name)
 }
 
 #[cfg(test)]

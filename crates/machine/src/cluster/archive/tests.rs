@@ -1,5 +1,6 @@
 use api::backup::{BackupSource, BackupState, BackupTask, StoredBackup};
 use api::spec::BackupSpec;
+use api::status::ArchiveLine;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::super::StatusWrite;
