@@ -220,7 +220,7 @@ fn a_kill_at_any_write_of_a_databases_way_back_leads_to_the_same_end() {
     let retain = json!({"storage": {"retentionPolicy": {"whenDeleted": "Retain"}}});
     // From its finalizer on.
     let first = "Merge clustereddatabases.clustereddatabase.io ns/db";
-    kills_from(&[Step::Edit(retain), Step::Delete, Step::Adopt], first, 15, 2);
+    kills_from(&[Step::Edit(retain), Step::Delete, Step::Adopt], first, 15, 4);
 }
 
 #[test]
