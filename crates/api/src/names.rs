@@ -139,6 +139,10 @@ pub const STORE_PATH: &str = "/cdb/store";
 pub const RECOVERY_STORE_PATH: &str = "/cdb/recovery-store";
 /// The file there with the private keys that open encrypted backups.
 pub const IDENTITY_KEY: &str = "identity";
+/// Where the volume is mounted that is the store of backups.
+pub const STORE_VOLUME_PATH: &str = "/cdb/backups";
+/// The same of the store that the database is recovered from.
+pub const RECOVERY_STORE_VOLUME_PATH: &str = "/cdb/recovery-backups";
 /// Port of the agent's mutually authenticated peer API.
 pub const PEER_PORT: u16 = 8433;
 /// Port of the agent's readiness and metrics (plain HTTP).

@@ -137,7 +137,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 123] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 126] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -223,6 +223,9 @@ pub(crate) const LIMITS: [(&str, &str, u64); 123] = [
     ("spec.backup.store.azure.credentialsSecretRef.name", "maxLength", 512),
     ("spec.backup.store.azure.caSecretRef.name", "maxLength", 512),
     ("spec.backup.store.azure.caSecretRef.key", "maxLength", 512),
+    ("spec.backup.store.volume.claimName", "maxLength", 512),
+    ("spec.bootstrap.recovery.from.store.volume.claimName", "maxLength", 512),
+    ("spec.bootstrap.recovery.from.clusterRef.name", "maxLength", 128),
     ("spec.bootstrap.recovery.from.store.s3.s3Path", "maxLength", 1_024),
     ("spec.bootstrap.recovery.from.store.s3.bucket", "maxLength", 128),
     ("spec.bootstrap.recovery.from.store.s3.path", "maxLength", 1_024),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::ClusteredDatabaseStatus;
 use crate::backup::BackupSource;
 use crate::names::{DATA_VOLUME, WAL_VOLUME, parse_claim};
+use crate::operation::ClusterReference;
 use crate::status::DurabilityMode;
 
 /// A highly available PostgreSQL database.
@@ -368,18 +369,25 @@ pub struct RecoverySpec {
     pub verify_files: bool,
 }
 
-/// The backups of a ClusteredDatabase, which may be gone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// The backups of a ClusteredDatabase: of one that is there (`clusterRef`), or of one that may be gone (`store` and `cluster`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RecoverySource {
-    /// The object store.
-    pub store: StoreSpec,
+    /// The ClusteredDatabase, in the same namespace. Its store, folder and private key are taken from its `spec.backup` once, when this
+    /// database is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_ref: Option<ClusterReference>,
+    /// The store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreSpec>,
     /// Its folder in the store: name and first eight digits of the UID of the ClusteredDatabase, such as `orders-1a2b3c4d`.
-    pub cluster: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
     /// The namespace that it was in; the new one's if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The Secret with the private key of encrypted backups, in the new one's namespace.
+    /// The Secret with the private key of encrypted backups, in the new one's namespace. With `clusterRef`, instead of that of the
+    /// ClusteredDatabase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_secret_ref: Option<IdentitySecretRef>,
 }
@@ -485,6 +493,17 @@ pub struct PasswordSecretRef {
     /// Key of the password; `password` if absent, as in a Secret of type `kubernetes.io/basic-auth`.
     #[serde(default = "default_key")]
     pub key: String,
+}
+
+impl ClusteredDatabase {
+    /// Where the backup is that the database is made from, if it is not a new one; `None` also while a `clusterRef` has not been followed.
+    pub fn recovery_source(&self) -> Option<&RecoverySource> {
+        let from = &self.spec.recovery()?.from;
+        match from.cluster_ref {
+            Some(_) => self.status.as_ref()?.memo.recovery_source.as_ref(),
+            None => Some(from),
+        }
+    }
 }
 
 impl ClusteredDatabaseSpec {
@@ -663,7 +682,7 @@ pub struct BackupSchedule {
     pub source: BackupSource,
 }
 
-/// An object store: one of these.
+/// A store: one of these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreSpec {
@@ -673,6 +692,9 @@ pub struct StoreSpec {
     /// Azure Blob Storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub azure: Option<AzureStore>,
+    /// A volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<VolumeStore>,
 }
 
 impl StoreSpec {
@@ -771,6 +793,16 @@ pub struct AzureStore {
     /// The authority of the store's certificate (PEM), in the same namespace; the public ones if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_secret_ref: Option<AuthoritySecretRef>,
+}
+
+/// A volume that all instances mount, usually a share over the network. In it, each database has a folder
+/// `<namespace>/<name>-<UID's first eight digits>`. An instance starts only where the volume can be mounted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeStore {
+    /// The PersistentVolumeClaim, in the same namespace, with access mode `ReadWriteMany` unless all instances are on one node. The
+    /// operator does not make it.
+    pub claim_name: String,
 }
 
 /// How a bucket is named in requests to a store.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::backup::{BackupSource, BackupTask, StoredBackup};
 use crate::durability::WantedDurability;
 use crate::operation::{DiscardQuarantined, Recover, Request};
+use crate::spec::RecoverySource;
 pub use crate::waiting::{LateObject, WaitActor, WaitReason, WaitingStatus};
 use crate::{Phase, moment};
 
@@ -617,6 +618,9 @@ pub struct Memo {
     /// UID of the deleted ClusteredDatabase whose volumes this one takes over (`spec.bootstrap.volumes`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adopted: Option<String>,
+    /// Where the backups are of the ClusteredDatabase that this one is recovered from (`spec.bootstrap.recovery.from.clusterRef`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery_source: Option<RecoverySource>,
     /// The Lease was made; a missing Lease is from now on a fault and never made again silently.
     #[serde(default)]
     pub lease_made: bool,

@@ -115,6 +115,7 @@ reasons! {
     ResourceRemoval, Kubernetes, "The resource is about to be gone.";
     LeaseRewrite, Agents, "The primary has to write the lost Lease again.";
     RecoveryCheck, Agents, "The primary looks whether the store has all that a recovery in place needs.";
+    RecoverySource, User, "The ClusteredDatabase to recover from is not there, or has no store.";
     FirstDatabase, Agents, "The first database is being made.";
     PodCreation, Kubernetes, "A pod does not exist yet.";
     PodRemoval, Kubernetes, "A pod is going away.";

@@ -265,7 +265,7 @@ mod tests {
     fn a_recovered_database_is_as_the_old_one_and_obeys_the_rules() {
         let new = recovered(&database(true), "demo-2", Some(now()), None).unwrap();
         let recovery = new.spec.recovery().unwrap();
-        assert_eq!(recovery.from.cluster, "demo-1a2b3c4d");
+        assert_eq!(recovery.from.cluster.as_deref(), Some("demo-1a2b3c4d"));
         assert_eq!(recovery.target.as_ref().unwrap().time, Some(now()));
         assert_eq!(new.spec.initdb().database, "shop");
         assert_eq!(new.spec.initdb().password_secret_ref, None);

@@ -174,8 +174,8 @@ mod tests {
         let recovery = drill.spec.recovery().unwrap();
         assert!(recovery.verify_files);
         assert_eq!(
-            recovery.from.cluster,
-            "a-name-of-forty-characters-is-the-longest-1a2b3c4d"
+            recovery.from.cluster.as_deref(),
+            Some("a-name-of-forty-characters-is-the-longest-1a2b3c4d")
         );
         assert!(database(&of(json!({"storage": {"data": {"size": "1Gi"}}})), Utc::now()).is_err());
     }

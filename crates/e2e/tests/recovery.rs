@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use api::backup::{BackupRole, StoredBackup};
 use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, UndoRecovery};
 use api::spec::RecoveryTarget;
-use api::status::{BackupCatalogue, FailureReason, WaitReason};
+use api::status::{ArchiveFence, BackupCatalogue, FailureReason, WaitReason};
 use api::{ClusteredDatabase, DatabaseBackup};
 use cli::cluster::Place;
 use cli::drill::Drill;
@@ -19,7 +19,7 @@ use e2e::wait::{Seen, until};
 use e2e::{KUBECONFIG_VARIABLE, Namespace, SqlClient, connect_for_test};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use serde_json::{Value, json};
 use test_store::Fault;
 use testbed::POSTGRES_IMAGE;
@@ -200,13 +200,44 @@ async fn deletes_with_a_last_backup(namespace: &Namespace, store: &Store, sql: &
     });
     ensure!(last.count() == 1, "{all:?}");
     let folder = format!("before-{}", &uid[..8]);
-    namespace
-        .create("again", recovered(store, &folder, 1, &Value::Null))
-        .await?;
+    let mut spec = recovered(store, &folder, 1, &Value::Null);
+    spec["backup"] = json!({"store": {"volume": {"claimName": CLAIM}}});
+    namespace.create("again", spec).await?;
     namespace.wait_ready("again", BOUND).await?;
     let recovered_sql = SqlClient::start(namespace, "again", POSTGRES_IMAGE).await?;
     let rows = recovered_sql.sql(ROWS).await?;
     ensure!(rows == "1,2,10,11", "{rows}");
+    on_a_volume(namespace, &recovered_sql).await
+}
+
+/// The claim that is a store.
+const CLAIM: &str = "backups";
+
+async fn make_claim(namespace: &Namespace) -> Result<()> {
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": {"name": CLAIM},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }))?;
+    namespace.api().create(&PostParams::default(), &claim).await?;
+    Ok(())
+}
+
+/// A volume is a store like others: `again` has its backup and its WAL there, and another database is made from them.
+async fn on_a_volume(namespace: &Namespace, sql: &SqlClient) -> Result<()> {
+    namespace.back_up("again", "on-a-volume").await?;
+    namespace.wait_backup("on-a-volume", BOUND).await?;
+    sql.sql("INSERT INTO t VALUES (12)").await?;
+    close_segment(namespace, "again").await?;
+    let status = namespace.get("again").await?.status.unwrap_or_default();
+    let fence = status.backup.and_then(|backup| backup.archive.fence);
+    ensure!(fence == Some(ArchiveFence::Enforced), "{fence:?}");
+    let from = json!({"clusterRef": {"name": "again"}});
+    let spec = json!({"replicas": 1, "storage": {"data": {"size": "1Gi"}}, "bootstrap": {"recovery": {"from": from}}});
+    namespace.create("from-a-volume", spec).await?;
+    namespace.wait_ready("from-a-volume", BOUND).await?;
+    let recovered = SqlClient::start(namespace, "from-a-volume", POSTGRES_IMAGE).await?;
+    let rows = recovered.sql(ROWS).await?;
+    ensure!(rows == "1,2,10,11,12", "{rows}");
     Ok(())
 }
 
@@ -219,6 +250,7 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     store.test_store().make_bucket(BUCKET)?;
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-recovery").await?;
     store.let_in(&namespace).await?;
+    make_claim(&namespace).await?;
     let encryption = json!({"recipients": [RECIPIENT], "identitySecretRef": {"name": SECRET}});
     let backup = json!({"store": store.spec(), "encryption": encryption});
     let spec = json!({"replicas": 2, "storage": {"data": {"size": "1Gi"}}, "backup": backup});
@@ -269,7 +301,8 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     sql.sql("CREATE TABLE t (v int); INSERT INTO t VALUES (3)").await?;
     close_segment(&namespace, "db").await?;
 
-    let spec = recovered(&store, &folder, 3, &json!({"time": before}));
+    let mut spec = recovered(&store, "", 3, &json!({"time": before}));
+    spec["bootstrap"]["recovery"]["from"] = json!({"clusterRef": {"name": "db"}});
     namespace.create("before", spec).await?;
     let (_, took) = namespace.wait_ready("before", BOUND).await?;
     println!(

@@ -2,7 +2,8 @@
 
 use api::ClusteredDatabaseSpec;
 use api::spec::{
-    BootstrapSpec, DurabilitySpec, InitdbSpec, RecoverySource, RecoverySpec, RecoveryTarget, ServicesSpec, VolumeFate,
+    BackupSpec, BootstrapSpec, DurabilitySpec, InitdbSpec, RecoverySource, RecoverySpec, RecoveryTarget, ServicesSpec,
+    VolumeFate,
 };
 use chrono::{DateTime, Utc};
 
@@ -18,7 +19,7 @@ pub fn recovered(
     backup: Option<String>,
     target: Option<RecoveryTarget>,
 ) -> Option<ClusteredDatabaseSpec> {
-    let recovery = recovery(source, uid, spec, backup, target)?;
+    let recovery = recovery(source, uid, spec.backup.as_ref(), backup, target)?;
     let mut new = spec.clone();
     new.bootstrap = Some(BootstrapSpec {
         // The owner gets the password of the new database's own Secret.
@@ -36,22 +37,28 @@ pub fn recovered(
     Some(new)
 }
 
-/// A recovery from the backups of the database of this name, UID and spec; `None` if it has no store.
+/// Where the backups of the database of this name and UID are; `None` if it has no store.
+pub fn source(name: &str, uid: &str, spec: Option<&BackupSpec>) -> Option<RecoverySource> {
+    let spec = spec?;
+    Some(RecoverySource {
+        cluster_ref: None,
+        store: Some(spec.store.clone()),
+        cluster: Some(format!("{name}-{}", uid.get(..8)?)),
+        namespace: None,
+        identity_secret_ref: spec.identity_secret_ref().cloned(),
+    })
+}
+
+/// A recovery from the backups of the database of this name and UID; `None` if it has no store.
 pub fn recovery(
-    source: &str,
+    name: &str,
     uid: &str,
-    spec: &ClusteredDatabaseSpec,
+    spec: Option<&BackupSpec>,
     backup: Option<String>,
     target: Option<RecoveryTarget>,
 ) -> Option<RecoverySpec> {
-    let own = spec.backup.as_ref()?;
     Some(RecoverySpec {
-        from: RecoverySource {
-            store: own.store.clone(),
-            cluster: format!("{source}-{}", uid.get(..8)?),
-            namespace: None,
-            identity_secret_ref: own.identity_secret_ref().cloned(),
-        },
+        from: source(name, uid, spec)?,
         backup,
         target,
         verify_files: false,

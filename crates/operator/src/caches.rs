@@ -250,7 +250,30 @@ impl Caches {
     pub fn readers(&self, database: &Key) -> Vec<Key> {
         let mut readers = self.waiting_for(database);
         readers.extend(self.of_drill(database));
+        readers.extend(self.recovered_from(database));
         readers
+    }
+
+    /// Databases that wait for this one, since they are made from its backups.
+    fn recovered_from(&self, source: &Key) -> Vec<Key> {
+        let waits = |db: &ClusteredDatabase| {
+            let from = db
+                .spec
+                .recovery()
+                .and_then(|recovery| recovery.from.cluster_ref.as_ref());
+            from.is_some_and(|from| from.name == source.name) && db.recovery_source().is_none()
+        };
+        self.in_namespace(source, waits).collect()
+    }
+
+    /// The databases in the namespace of `other` of which this is true.
+    fn in_namespace(&self, other: &Key, is_meant: impl Fn(&ClusteredDatabase) -> bool) -> impl Iterator<Item = Key> {
+        let mut keys = self.databases.keys();
+        keys.retain(|key| {
+            let found = self.databases.get(key, &key.name).flatten();
+            key.namespace == other.namespace && found.is_some_and(|db| is_meant(&db))
+        });
+        keys.into_iter()
     }
 
     /// The database that makes this drill.
@@ -262,17 +285,7 @@ impl Caches {
             let run = db.status.as_ref().and_then(|status| status.memo.drill.as_ref());
             run.is_some_and(|run| run.name.as_deref() == Some(&*drill.name))
         };
-        let mut keys = self
-            .databases
-            .keys()
-            .into_iter()
-            .filter(|key| key.namespace == drill.namespace);
-        keys.find(|key| {
-            self.databases
-                .get(key, &key.name)
-                .flatten()
-                .is_some_and(|db| makes_it(&db))
-        })
+        self.in_namespace(drill, makes_it).next()
     }
 
     fn asking_changed(&self, concerned: &[Key], first: bool) -> Vec<Key> {

@@ -82,6 +82,8 @@ pub struct Archiving {
     pub socket: PathBuf,
     /// Where the Secrets of the store are mounted, if there are any.
     pub access: PathBuf,
+    /// Where the volume is mounted that is the store, if it is one.
+    pub volume: PathBuf,
 }
 
 /// The paths of one worker.

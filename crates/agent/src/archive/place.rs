@@ -1,10 +1,16 @@
 //! The store of a spec, as crate `backup` names it.
 
-use api::spec::{S3Addressing, StoreSpec};
-use backup::{Addressing, Azure, Place, S3};
+use std::path::Path;
 
-/// The store of the spec; `None` if the spec names none.
-pub(crate) fn place(store: &StoreSpec) -> Option<Place> {
+use api::spec::{S3Addressing, StoreSpec};
+use backup::{Addressing, Azure, Place, S3, Volume};
+
+/// The store of the spec, of which a volume is mounted at `mount`; `None` if the spec names none.
+pub(crate) fn place(store: &StoreSpec, mount: &Path) -> Option<Place> {
+    if store.volume.is_some() {
+        let directory = mount.to_owned();
+        return Some(Place::Volume(Volume { directory }));
+    }
     let folder = |path: &str| path.trim_end_matches('/').to_owned();
     if let Some(azure) = &store.azure {
         return Some(Place::Azure(Azure {
@@ -34,7 +40,8 @@ mod tests {
 
     #[test]
     fn both_ways_to_write_a_place_are_one_place() {
-        let store = |json| place(&serde_json::from_value::<StoreSpec>(json).expect("a store"));
+        let mount = Path::new("/mnt/backups");
+        let store = |json| place(&serde_json::from_value::<StoreSpec>(json).expect("a store"), mount);
         let whole = store(serde_json::json!({"s3": {"s3Path": "s3://wal/shop/a/"}}));
         let parts = store(serde_json::json!({"s3": {"bucket": "wal", "path": "shop/a"}}));
         assert!(whole.is_some());
@@ -48,5 +55,12 @@ mod tests {
             panic!("Azure")
         };
         assert_eq!((azure.container.as_str(), azure.path.as_str()), ("wal", "a"));
+        let volume = store(serde_json::json!({"volume": {"claimName": "wal"}}));
+        let directory = mount.to_owned();
+        assert_eq!(
+            volume,
+            Some(Place::Volume(Volume { directory })),
+            "wherever it is mounted"
+        );
     }
 }

@@ -91,6 +91,8 @@ pub struct Recovering {
     pub program: PathBuf,
     /// Where the Secrets of the source's store are mounted, if there are any.
     pub access: PathBuf,
+    /// Where the volume is mounted that is the source's store, if it is one.
+    pub volume: PathBuf,
 }
 
 /// Ends WAL senders of the running server; see [`crate::postgres::Server::end_senders_if`].

@@ -121,14 +121,19 @@ impl Executor {
                 blocking(move || recording.record_made_for(&cluster_uid)).await?;
                 let password = tokio::fs::read_to_string(&password_file).await?;
                 let from = &recovery.from;
+                let (Some(store), Some(cluster)) = (&from.store, &from.cluster) else {
+                    return Err(Failure::said(
+                        "the operator has not yet found the database to recover from",
+                    ));
+                };
                 let (target, exclusive) = Target::of_spec(recovery.target.as_ref()).map_err(Failure::said)?;
                 let namespace = from.namespace.as_deref().unwrap_or(&recovering.namespace);
                 let request = RecoveryRequest {
-                    place: place(&from.store)
+                    place: place(store, &recovering.volume)
                         .ok_or_else(|| Failure::said("the spec names no store to recover from"))?,
                     access: recovering.access,
                     identity_secret: from.identity_secret_ref.as_ref().map(|secret| secret.name.clone()),
-                    folder: format!("{namespace}/{}", from.cluster),
+                    folder: format!("{namespace}/{cluster}"),
                     target,
                     exclusive,
                     verify_files: recovery.verify_files,
@@ -208,7 +213,7 @@ impl Executor {
     fn archived_to(&self, world: &World) -> Option<archive::Archive> {
         let archiving = self.archive.as_ref()?;
         Some(archive::Archive {
-            place: place(&world.spec.as_ref()?.backup.as_ref()?.store)?,
+            place: place(&world.spec.as_ref()?.backup.as_ref()?.store, &archiving.volume)?,
             folder: self.recovering.folder.clone(),
             line: line(world.observed()),
             access: archiving.access.clone(),

@@ -7,14 +7,21 @@ use machine::instance::{CertifiedKey, ClusterView, SignedCertificate};
 use machine::protocol::{Epoch, MemberId, settings_hash};
 use machine::timing::Timing;
 
-/// What the user wants, with a recovery in place as the recovery that the first data comes from.
+/// What the user wants, with the source that the operator has found, and with a recovery in place as the recovery that the first data comes
+/// from.
 pub(super) fn spec(cluster: ClusteredDatabase) -> ClusteredDatabaseSpec {
+    let source = cluster.recovery_source().cloned();
     let mut spec = cluster.spec;
+    if let (Some(bootstrap), Some(source)) = (&mut spec.bootstrap, source)
+        && let Some(recovery) = &mut bootstrap.recovery
+    {
+        recovery.from = source;
+    }
     if let Some(order) = cluster.status.and_then(|status| status.intent.recovery) {
         let name = cluster.metadata.name.unwrap_or_default();
         let uid = cluster.metadata.uid.unwrap_or_default();
         let recover = order.recover;
-        let recovery = machine::drill::recovery(&name, &uid, &spec, recover.backup, recover.target);
+        let recovery = machine::drill::recovery(&name, &uid, spec.backup.as_ref(), recover.backup, recover.target);
         spec.bootstrap.get_or_insert_default().recovery = recovery;
     }
     spec

@@ -8,7 +8,7 @@ use machine::timing::BootTime;
 use tokio::sync::watch;
 
 use super::{Config, set_if_changed};
-use crate::archive::{Order, Target, place};
+use crate::archive::{Archiving, Order, Target, place};
 use crate::base::{self, Closing};
 use crate::observe::World;
 
@@ -18,6 +18,7 @@ pub(super) struct Archive {
     backups: watch::Sender<Option<base::Order>>,
     closing: watch::Sender<Option<Closing>>,
     access: PathBuf,
+    volume: PathBuf,
     socket: PathBuf,
     folder: String,
     cluster_uid: String,
@@ -25,12 +26,13 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    pub(super) fn new(config: &Config, access: PathBuf) -> anyhow::Result<Self> {
+    pub(super) fn new(config: &Config, archiving: &Archiving) -> anyhow::Result<Self> {
         Ok(Self {
             orders: watch::Sender::default(),
             backups: watch::Sender::default(),
             closing: watch::Sender::default(),
-            access,
+            access: archiving.access.clone(),
+            volume: archiving.volume.clone(),
             socket: config.socket.clone(),
             folder: config.folder()?,
             cluster_uid: config.cluster_uid.clone(),
@@ -87,7 +89,7 @@ impl Archive {
         let backup = world.spec.as_ref()?.backup.as_ref()?;
         let encryption = backup.encryption.as_ref();
         Some(Target {
-            place: place(&backup.store)?,
+            place: place(&backup.store, &self.volume)?,
             recipients: encryption.map_or_else(Vec::new, |encryption| encryption.recipients.clone()),
             folder: self.folder.clone(),
             line: line(world.observed()),

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Context;
 use api::names::{
     AGENT_PATH, ALIVE_SOCKET, APP_PATH, DATA_PATH, ENV_ADDRESS, ENV_ARCHIVES, ENV_CLUSTER, ENV_CLUSTER_UID,
-    ENV_NAMESPACE, ENV_POD, ENV_POD_UID, ENV_WAL_OF, Names, RECOVERY_STORE_PATH, RUN_PATH, STORE_PATH, TLS_PATH,
-    WAL_PATH,
+    ENV_NAMESPACE, ENV_POD, ENV_POD_UID, ENV_WAL_OF, Names, RECOVERY_STORE_PATH, RECOVERY_STORE_VOLUME_PATH, RUN_PATH,
+    STORE_PATH, STORE_VOLUME_PATH, TLS_PATH, WAL_PATH,
 };
 use backup::layout::ClusterFolder;
 
@@ -50,6 +50,8 @@ pub struct Config {
     pub program: PathBuf,
     /// Where the Secrets of the store are mounted that the database is recovered from, if there are any.
     pub recovery_access: PathBuf,
+    /// Where the volume is mounted that is that store, if it is one.
+    pub recovery_volume: PathBuf,
 }
 
 impl Config {
@@ -83,10 +85,12 @@ impl Config {
             password: PathBuf::from(APP_PATH).join("password"),
             program: PathBuf::from(AGENT_PATH).join("agent"),
             recovery_access: RECOVERY_STORE_PATH.into(),
+            recovery_volume: RECOVERY_STORE_VOLUME_PATH.into(),
             archive: std::env::var_os(ENV_ARCHIVES).map(|_| Archiving {
                 program: PathBuf::from(AGENT_PATH).join("agent"),
                 socket: PathBuf::from(RUN_PATH).join("archive"),
                 access: STORE_PATH.into(),
+                volume: STORE_VOLUME_PATH.into(),
             }),
         })
     }

@@ -106,6 +106,7 @@ pub(super) async fn start(
                 folder,
                 program: config.program,
                 access: config.recovery_access,
+                volume: config.recovery_volume,
             },
         },
         health,
@@ -140,7 +141,7 @@ fn start_archive(
     let Some(archiving) = &config.archive else {
         return Ok(None);
     };
-    let archive = archive::Archive::new(config, archiving.access.clone())?;
+    let archive = archive::Archive::new(config, archiving)?;
     let paths = crate::archive::Paths {
         socket: archiving.socket.clone(),
         wal: pgdata.join("pg_wal"),

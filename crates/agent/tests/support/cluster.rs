@@ -109,10 +109,12 @@ fn config(scratch: &Path, ordinal: u32) -> Config {
         password: root.join("app/password"),
         program: scratch.join("agent"),
         recovery_access: root.join("store"),
+        recovery_volume: scratch.join("recovery-backups"),
         archive: scratch.join(ARCHIVES).exists().then(|| Archiving {
             program: scratch.join("agent"),
             socket: root.join("run/archive"),
             access: root.join("store"),
+            volume: scratch.join("backups"),
         }),
     }
 }

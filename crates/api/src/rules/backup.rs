@@ -4,7 +4,7 @@ use super::{Rule, text};
 use crate::ClusteredDatabase;
 use crate::spec::{
     ArchiveFate, AzureStore, BackupDrill, BackupOnDelete, BackupRetention, BackupSchedule, BackupSpec, FinalBackup,
-    IdentitySecretRef, S3Store, StoreSpec,
+    IdentitySecretRef, S3Store, StoreSpec, VolumeStore,
 };
 
 /// A bucket's name, by S3's own rules but for names that look like addresses.
@@ -30,11 +30,16 @@ fn of_kind<T: 'static>(
 }
 
 fn is_one(store: &StoreSpec) -> bool {
-    store.s3.is_some() != store.azure.is_some()
+    [store.s3.is_some(), store.azure.is_some(), store.volume.is_some()]
+        .into_iter()
+        .filter(|is| *is)
+        .count()
+        == 1
 }
 
 const S3: fn(&StoreSpec) -> Option<&S3Store> = |store| store.s3.as_ref();
 const AZURE: fn(&StoreSpec) -> Option<&AzureStore> = |store| store.azure.as_ref();
+const VOLUME: fn(&StoreSpec) -> Option<&VolumeStore> = |store| store.volume.as_ref();
 
 /// The rules about a store at this place of the spec, which `store` finds.
 fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec>) -> Vec<Rule> {
@@ -43,8 +48,8 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
     let mut rules = vec![
         Rule::holds(
             place(""),
-            "has(self.s3) != has(self.azure)",
-            say(" must name one store: set s3 or azure in it"),
+            "[has(self.s3), has(self.azure), has(self.volume)].filter(is, is).size() == 1",
+            say(" must name one store: set s3, azure or volume in it"),
             move |resource| store(resource).is_none_or(is_one),
         ),
         Rule::holds(
@@ -111,6 +116,12 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
             }),
         ),
     ];
+    rules.push(Rule::holds(
+        place(".volume.claimName"),
+        text::dns_subdomain(),
+        say(".volume.claimName must be the name of a PersistentVolumeClaim: correct it"),
+        of_kind(store, VOLUME, |volume| text::is_dns_subdomain(&volume.claim_name)),
+    ));
     let path = |kind: &str, path: fn(&StoreSpec) -> Option<&String>| {
         Rule::holds(
             place(&format!(".{kind}.path")),
@@ -202,7 +213,7 @@ fn of_backup(resource: &ClusteredDatabase) -> Option<&StoreSpec> {
 }
 
 fn of_recovery(resource: &ClusteredDatabase) -> Option<&StoreSpec> {
-    resource.spec.recovery().map(|recovery| &recovery.from.store)
+    resource.spec.recovery()?.from.store.as_ref()
 }
 
 pub(super) fn rules() -> Vec<Rule> {

@@ -36,10 +36,31 @@ pub(super) fn rules() -> Vec<Rule> {
             },
         ),
         Rule::holds(
+            "spec.bootstrap.recovery.from",
+            "has(self.clusterRef) ? !has(self.store) && !has(self.cluster) && !has(self.__namespace__) : has(self.store) && has(self.cluster)",
+            "recovery.from needs either clusterRef, or store and cluster and, if wanted, namespace: set one of them",
+            of(|recovery| {
+                let from = &recovery.from;
+                match from.cluster_ref {
+                    Some(_) => from.store.is_none() && from.cluster.is_none() && from.namespace.is_none(),
+                    None => from.store.is_some() && from.cluster.is_some(),
+                }
+            }),
+        ),
+        Rule::holds(
+            "spec.bootstrap.recovery.from.clusterRef.name",
+            "size(self) <= 63 && self.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            "recovery.from.clusterRef.name must be the name of a ClusteredDatabase: correct it",
+            of(|recovery| {
+                let named = recovery.from.cluster_ref.as_ref();
+                named.is_none_or(|named| named.name.len() <= 63 && text::is_dns_label(&named.name))
+            }),
+        ),
+        Rule::holds(
             "spec.bootstrap.recovery.from.cluster",
             format!("self.matches('{FOLDER}')"),
             "recovery.from.cluster must be a database's name in the store, such as orders-1a2b3c4d: its name and the first eight digits of its UID",
-            of(|recovery| is_folder(&recovery.from.cluster)),
+            of(|recovery| recovery.from.cluster.as_deref().is_none_or(is_folder)),
         ),
         Rule::holds(
             "spec.bootstrap.recovery.from.namespace",

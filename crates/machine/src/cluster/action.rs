@@ -3,6 +3,7 @@
 use api::WantedDurability;
 use api::backup::BackupSource;
 use api::operation::DiscardQuarantined;
+use api::spec::RecoverySource;
 use api::status::{
     ChosenImage, DrillResult, DrillRun, FinalBackupMemo, GrantedStorage, NotedRequest, RestartPermit, ScheduledRun,
     SwitchoverMemo, VolumeSets,
@@ -280,6 +281,8 @@ pub enum StatusChange {
     Adopt(String, u32, Option<u32>),
     /// Drop `intent.recovery`: what was recovered is served.
     EndRecovery,
+    /// `memo.recoverySource`.
+    RecordRecoverySource(RecoverySource),
     /// `memo.volumes`.
     SetVolumes(VolumeSets),
     /// Instances run on this set of volumes from now on. Nothing is known of its members.

@@ -243,6 +243,7 @@ fn describe(changes: &[StatusChange]) -> String {
             | StatusChange::RecordSchedule(..)
             | StatusChange::ForgetSchedule(_)
             | StatusChange::RecordFinalBackup(_)
+            | StatusChange::RecordRecoverySource(..)
             | StatusChange::RecordDrill(..)
             | StatusChange::ForgetDrill
             | StatusChange::DeletionDone(_) => {}

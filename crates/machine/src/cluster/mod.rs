@@ -48,6 +48,7 @@ mod owned;
 mod page;
 mod phase;
 mod quarantine;
+mod recovery_source;
 mod request;
 mod resize;
 mod restarts;
@@ -86,8 +87,8 @@ pub use image::image_in_use;
 pub use internal::{InternalErrors, with_internal_error};
 pub use observed::{
     AgentsCertificate, Certificates, Children, Claim, DrillSeen, Fault, ForeignRoute, Growth, ImageError, Known, Left,
-    Observed, OpenBackup, OwnedState, Pod, Resizing, Resources, StatefulSetView, StorageClass, Target, Trouble,
-    Unreadable, Validity, Volume, WalVolumes,
+    Observed, OpenBackup, OwnedState, Pod, Resizing, Resources, SourceSeen, StatefulSetView, StorageClass, Target,
+    Trouble, Unreadable, Validity, Volume, WalVolumes,
 };
 pub use owned::{OWNED, Owned, OwnedObject, is_wanted};
 pub use page::state_machine_page;
@@ -127,6 +128,7 @@ pub const RULES: &[Rule] = &[
     hibernation::WAKE,
     in_place::CHANGE_VOLUMES,
     hibernation::HIBERNATE,
+    recovery_source::RECOVERY_SOURCE,
     adoption::ADOPT,
     drift::CHILDREN,
     wal::SETTLE,

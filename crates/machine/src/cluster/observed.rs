@@ -6,6 +6,7 @@ use std::ops::{Index, IndexMut};
 
 use api::Phase;
 use api::operation::OperationPhase;
+use api::spec::BackupSpec;
 use api::status::WaitReason;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -87,6 +88,9 @@ pub struct Observed {
     /// The ClusteredDatabase of the name that a drill has (`memo.drill`), if it exists.
     #[serde(default)]
     pub drill: Known<Option<DrillSeen>>,
+    /// The ClusteredDatabase that this one is recovered from (`spec.bootstrap.recovery.from.clusterRef`), if it exists.
+    #[serde(default)]
+    pub recovery_source: Known<Option<SourceSeen>>,
     /// The last backup before a deletion (`memo.finalBackup`), if its DatabaseBackup exists.
     #[serde(default)]
     pub final_backup: Known<Option<OpenBackup>>,
@@ -113,6 +117,17 @@ pub struct DrillSeen {
     /// Why it has failed, or what it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// A ClusteredDatabase that another one is recovered from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceSeen {
+    /// Its UID.
+    pub uid: String,
+    /// Where its backups are; absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<BackupSpec>,
 }
 
 /// A DatabaseBackup.

@@ -449,6 +449,7 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
                 assert_eq!(facts.lease.map(|lease| lease.volume_set), Some(*set));
                 assert!(scene.pods().is_empty() && facts.holder().is_none());
             }
+            StatusChange::RecordRecoverySource(_) => assert_eq!(scene.stored.memo.recovery_source, None),
             StatusChange::RecordDrill(..) | StatusChange::ForgetDrill => {}
             StatusChange::RecordFinalBackup(_) | StatusChange::DeletionDone(_) => assert!(scene.deleting),
             StatusChange::PublishMember { .. }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use api::names::{
     AGENT_PATH, ANNOTATION_BASE_REVISION, ANNOTATION_RESTARTED_BY, ANNOTATION_REVISION, APP_PATH, CONTAINER, DATA_PATH,
     DATA_VOLUME, ENV_ARCHIVES, ENV_WAL_OF, IDENTITY_KEY, LABEL_ROLE, PEER_PORT, PROBE_PORT, RECOVERY_STORE_PATH,
-    ROLE_REPLICA, RUN_PATH, STORE_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME, volume_in,
+    RECOVERY_STORE_VOLUME_PATH, ROLE_REPLICA, RUN_PATH, STORE_PATH, STORE_VOLUME_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
+    volume_in,
 };
 use api::spec::{IdentitySecretRef, ImagePullPolicy, PullSecret, StoreSpec};
 use k8s_openapi::api::core::v1::{
@@ -45,6 +46,8 @@ const TLS_VOLUME: &str = "tls";
 const APP_VOLUME: &str = "app";
 const STORE_VOLUME: &str = "store";
 const RECOVERY_STORE_VOLUME: &str = "recovery-store";
+const BACKUPS_VOLUME: &str = "backups";
+const RECOVERY_BACKUPS_VOLUME: &str = "recovery-backups";
 /// The file of the store's authority in [`STORE_PATH`].
 const AUTHORITY_KEY: &str = "ca.crt";
 /// Read by the group (fsGroup) and by nobody else; PostgreSQL refuses keys that others may read.
@@ -217,7 +220,10 @@ fn postgres_container(subject: &Subject<'_>) -> Container {
         mounts.push(mount(&volume_in(WAL_VOLUME, subject.volume_set()), WAL_PATH));
     }
     let stores = store_volumes(subject);
-    mounts.extend(stores.map(|(volume, path)| read_only(&volume.name, path)));
+    mounts.extend(stores.map(|(volume, path)| match path {
+        STORE_VOLUME_PATH => mount(&volume.name, path),
+        _ => read_only(&volume.name, path),
+    }));
     Container {
         name: CONTAINER.to_owned(),
         image: Some(subject.image()),
@@ -316,23 +322,37 @@ fn volumes(subject: &Subject<'_>) -> Vec<Volume> {
         .collect()
 }
 
-/// The volumes with the Secrets of the stores that the spec names, and where each is mounted.
+/// The volumes with the Secrets of the stores that the spec names, and those that are stores themselves, and where each is mounted.
 fn store_volumes(subject: &Subject<'_>) -> impl Iterator<Item = (Volume, &'static str)> {
     let spec = &subject.db.spec;
     let backup = spec.backup.as_ref();
     let own = backup.map(|backup| &backup.store);
     // After a recovery in place the database comes from its own backups.
     let recovery = if subject.volume_set() == 0 {
-        let from = spec.recovery().map(|recovery| &recovery.from);
-        from.map(|from| (&from.store, from.identity_secret_ref.as_ref()))
+        let from = subject.db.recovery_source();
+        from.and_then(|from| Some((from.store.as_ref()?, from.identity_secret_ref.as_ref())))
     } else {
         backup.map(|backup| (&backup.store, backup.identity_secret_ref()))
     };
+    let claim = |name: &str, store: Option<&StoreSpec>| {
+        let claim = store?.volume.as_ref()?;
+        Some(Volume {
+            name: name.to_owned(),
+            persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                claim_name: claim.claim_name.clone(),
+                read_only: None,
+            }),
+            ..Volume::default()
+        })
+    };
+    let recovery_claim = claim(RECOVERY_BACKUPS_VOLUME, recovery.map(|(store, _)| store));
     let recovery = recovery.and_then(|(store, identity)| store_volume(RECOVERY_STORE_VOLUME, store, identity));
     let volumes = [
         // Nothing here needs the private key: neither archiving nor a backup.
         own.and_then(|store| Some((store_volume(STORE_VOLUME, store, None)?, STORE_PATH))),
+        claim(BACKUPS_VOLUME, own).map(|volume| (volume, STORE_VOLUME_PATH)),
         recovery.map(|volume| (volume, RECOVERY_STORE_PATH)),
+        recovery_claim.map(|volume| (volume, RECOVERY_STORE_VOLUME_PATH)),
     ];
     volumes.into_iter().flatten()
 }

@@ -15,8 +15,8 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use machine::cluster::{
-    Certificates, DrillSeen, Known, ObjectVersion, Observed, OpenBackup, OwnedObject, OwnedState, StatefulSetView,
-    Volume, WalVolumes, foreign_route,
+    Certificates, DrillSeen, Known, ObjectVersion, Observed, OpenBackup, OwnedObject, OwnedState, SourceSeen,
+    StatefulSetView, Volume, WalVolumes, foreign_route,
 };
 use machine::protocol::LeaseRecord;
 
@@ -67,6 +67,7 @@ pub fn observe(
         foreign_route: memory.foreign_route.clone(),
         scheduled: known(scheduled(caches, key, db)),
         drill: known(drill(caches, key, subject)),
+        recovery_source: known(recovery_source(caches, key, db)),
         final_backup: known(final_backup(caches, key, db)),
         unreadable,
         faults: memory
@@ -117,6 +118,22 @@ fn drill(caches: &Caches, key: &Key, subject: &Subject<'_>) -> Option<Option<Dri
         terminating: found.metadata.deletion_timestamp.is_some(),
         phase: status.phase,
         message: status.failure.map(|failure| failure.message).or(waits),
+    }))
+}
+
+/// The ClusteredDatabase that this one is recovered from.
+fn recovery_source(caches: &Caches, key: &Key, db: &ClusteredDatabase) -> Option<Option<SourceSeen>> {
+    let from = db
+        .spec
+        .recovery()
+        .and_then(|recovery| recovery.from.cluster_ref.as_ref());
+    let Some(from) = from else {
+        return Some(None);
+    };
+    let found = caches.databases.own(&Key::database(&*key.namespace, &*from.name))?;
+    Some(found.map(|found| SourceSeen {
+        uid: found.uid().unwrap_or_default(),
+        backup: found.spec.backup.clone(),
     }))
 }
 

@@ -340,3 +340,41 @@ fn a_drill_that_does_not_become_ready_is_told_and_removed() {
         assert!(world.is_ready());
     });
 }
+
+#[test]
+fn a_database_that_is_made_from_another_ones_backups_waits_for_its_store_and_goes_on_at_once() {
+    run(1, async || {
+        let world = World::new(Faults::none(), Duration::from_secs(1));
+        let _operator = Operator::start(&world.server, Config::default());
+        let copy = json!({
+            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase", "metadata": {"name": "copy"},
+            "spec": {
+                "replicas": 1, "storage": {"data": {"size": "1Gi"}},
+                "bootstrap": {"recovery": {"from": {"clusterRef": {"name": NAME}}}},
+            },
+        });
+        world.user(201, Verb::Create, "clustereddatabases", "", copy);
+        let status = |world: &World| world.get("clustereddatabases", "copy").unwrap()["status"].clone();
+        let waits = |world: &World, end: &str| {
+            let waiting = &status(world)["waiting"];
+            waiting["reason"] == "RecoverySource" && waiting["message"].as_str().unwrap().ends_with(end)
+        };
+        world
+            .until("no source is told", |world| waits(world, "to be there"))
+            .await;
+        assert_eq!(status(&world)["phase"], "Restoring");
+        world.create(&json!({"replicas": 1}));
+        world
+            .until("no store is told", |world| waits(world, "to have a store"))
+            .await;
+        world.ready().await;
+        assert!(world.get("statefulsets", "copy").is_none(), "nothing is made");
+
+        world.edit(&json!({"backup": {"store": {"s3": {"bucket": "wal"}}}}));
+        let known = |world: &World| status(world)["memo"]["recoverySource"]["cluster"].is_string();
+        let at_once = tokio::time::timeout(Duration::from_secs(10), world.until("the source is known", known));
+        at_once.await.expect("the copy is woken");
+        let made = |world: &World| world.get("statefulsets", "copy").is_some();
+        world.until("its pods can be made", made).await;
+    });
+}

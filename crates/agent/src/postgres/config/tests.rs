@@ -279,6 +279,7 @@ fn wal_is_archived_on_every_member_alike() {
             program: "/cdb/agent".into(),
             socket: "/cdb/50%".into(),
             access: "/cdb/store".into(),
+            volume: "/cdb/backups".into(),
         }),
         ..settings(parameters)
     };

@@ -185,6 +185,37 @@ fn pods_see_the_stores_credentials_and_nothing_else_of_the_secret() {
 }
 
 #[test]
+fn a_volume_that_is_the_store_is_mounted_and_that_of_a_source_cannot_be_written() {
+    let config = Config::default();
+    let claim = |name: &str| json!({"volume": {"claimName": name}});
+    let mut db = database(json!({
+        "storage": {"data": {"size": "1Gi"}}, "backup": {"store": claim("own")},
+        "bootstrap": {"recovery": {"from": {"clusterRef": {"name": "shop"}}}},
+    }));
+    let mounted = |db: &ClusteredDatabase| {
+        let spec = pod_template(&Subject::new(db, &config).unwrap()).spec.unwrap();
+        let claims = spec.volumes.into_iter().flatten();
+        let claims = claims.filter_map(|volume| Some((volume.name, volume.persistent_volume_claim?.claim_name)));
+        let claims: BTreeMap<_, _> = claims.collect();
+        let mounts = spec.containers[0].volume_mounts.clone().unwrap().into_iter();
+        let mounts = mounts.filter_map(|mount| {
+            Some((
+                claims.get(&mount.name)?.clone(),
+                mount.mount_path,
+                mount.read_only == Some(true),
+            ))
+        });
+        mounts.collect::<Vec<_>>()
+    };
+    let own = ("own".to_owned(), STORE_VOLUME_PATH.to_owned(), false);
+    assert_eq!(mounted(&db), std::slice::from_ref(&own), "the source is not known yet");
+    let source = json!({"store": claim("other"), "cluster": "shop-1a2b3c4d"});
+    db.status = Some(serde_json::from_value(json!({"memo": {"recoverySource": source}})).unwrap());
+    let other = ("other".to_owned(), RECOVERY_STORE_VOLUME_PATH.to_owned(), true);
+    assert_eq!(mounted(&db), [own, other]);
+}
+
+#[test]
 fn users_labels_cannot_displace_ours() {
     let db = database(json!({
         "storage": {"data": {"size": "1Gi"}},

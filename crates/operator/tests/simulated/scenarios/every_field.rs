@@ -86,7 +86,7 @@ fn later() -> Vec<Value> {
         ], "retention": {"minBackups": 7, "windowDays": 30, "suspend": true}, "encryption": {
             "recipients": ["age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"], "identitySecretRef": {"name": "key", "key": "own"},
         }, "onDelete": {"finalBackup": "Required", "data": "Retain"}, "drill": {"schedule": "0 5 * * 0", "timeZone": "Europe/Berlin", "suspend": true, "limitMinutes": 60, "maxAgeDays": 8}}}),
-        json!({"backup": {"store": {"azure": null, "s3": {"s3Path": "s3://wal/eu", "bucket": null, "path": null}},
+        json!({"backup": {"store": {"azure": null, "volume": null, "s3": {"s3Path": "s3://wal/eu", "bucket": null, "path": null}},
             "onDelete": {"finalBackup": "None", "data": "Delete"}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "path": "us", "region": "us-east-1"}}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "endpoint": "https://store:9000", "addressing": "Path", "caSecretRef": {"name": "store", "key": "ca.pem"}}}}}),
@@ -94,6 +94,7 @@ fn later() -> Vec<Value> {
             "account": "shop", "container": "wal", "path": "eu", "endpoint": "https://shop.blob.core.windows.net",
             "credentialsSecretRef": {"name": "store"}, "caSecretRef": {"name": "store", "key": "ca.pem"},
         }}}}),
+        json!({"backup": {"store": {"s3": null, "azure": null, "volume": {"claimName": "backups"}}}}),
         json!({"backup": null}),
         json!({"networkPolicy": {"mode": "Managed"}}),
         json!({"networkPolicy": {"mode": "Managed", "clients": peers}}),
@@ -210,6 +211,10 @@ fn world(faults: Faults, pace: Duration) -> World {
     world.each_node(&json!({"metadata": {"labels": {"disk": "ssd"}}}));
     let secret = json!({"metadata": {"name": "given", "labels": {"clustereddatabase.io/password-for": "db"}}, "data": {"password": "aHVudGVyMg=="}});
     world.user(201, Verb::Create, "secrets", "", secret);
+    let claim = json!({"metadata": {"name": "backups"}, "spec": {
+        "accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}},
+    }});
+    world.user(201, Verb::Create, "persistentvolumeclaims", "", claim);
     world
 }
 
