@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::names::{ANNOTATION_APPLIED, ANNOTATION_BASE_REVISION, ANNOTATION_REVISION};
+use api::spec::RecoverySource;
 use api::status::GrantedStorage;
 use k8s_openapi::Resource;
 use machine::cluster::{OwnedObject, WalVolumes, is_wanted};
@@ -29,23 +30,48 @@ pub struct Desired {
     pub hash: Option<String>,
 }
 
-/// What is wanted of one resource.
-#[derive(Clone, Debug)]
-pub struct Wants {
+/// All that says what is wanted of one resource, beside the operator's configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Inputs {
     /// The generation of its spec.
-    pub generation: i64,
+    generation: i64,
     /// Which pods the StatefulSet gives a WAL volume.
     pub wal: WalVolumes,
     /// The set of volumes.
-    pub volume_set: u32,
+    volume_set: u32,
     /// What new volumes are held down to.
-    pub granted: GrantedStorage,
+    granted: GrantedStorage,
     /// See [`machine::cluster::Wanted::image`].
     pub image: String,
     /// See [`machine::cluster::Wanted::default_image`].
     pub default_image: String,
     /// See [`machine::cluster::Wanted::restarted_by`].
-    pub restarted_by: Option<String>,
+    restarted_by: Option<String>,
+    /// Where the backup is that the database is made from.
+    recovery_source: Option<RecoverySource>,
+}
+
+impl Inputs {
+    /// Of the subject.
+    pub fn of(subject: &Subject<'_>) -> Self {
+        Self {
+            generation: subject.db.metadata.generation.unwrap_or(0),
+            wal: subject.wal,
+            volume_set: subject.volume_set(),
+            granted: subject.granted(),
+            image: subject.image(),
+            default_image: subject.default_image(),
+            restarted_by: subject.restarted_by().map(str::to_owned),
+            recovery_source: subject.db.recovery_source().cloned(),
+        }
+    }
+}
+
+/// What is wanted of one resource.
+#[derive(Clone, Debug)]
+pub struct Wants {
+    /// What it follows from: the same until that changes.
+    pub inputs: Inputs,
     /// [`Desired::hash`] of each object. What is wanted of it is made anew when it is compared or applied.
     pub hashes: BTreeMap<OwnedObject, Option<String>>,
     /// The revisions of its pods.
@@ -53,7 +79,7 @@ pub struct Wants {
 }
 
 impl Wants {
-    /// Of the subject at this generation.
+    /// Of the subject.
     pub fn new(subject: &Subject<'_>) -> Self {
         let annotations = |wal| {
             let template = pod_template(&subject.with_wal(wal));
@@ -64,13 +90,7 @@ impl Wants {
         };
         let (mut full, mut bare) = (annotations(WalVolumes::Templated), annotations(WalVolumes::Withheld));
         Self {
-            generation: subject.db.metadata.generation.unwrap_or(0),
-            wal: subject.wal,
-            volume_set: subject.volume_set(),
-            granted: subject.granted(),
-            image: subject.image(),
-            default_image: subject.default_image(),
-            restarted_by: subject.restarted_by().map(str::to_owned),
+            inputs: Inputs::of(subject),
             hashes: all(subject)
                 .into_iter()
                 .map(|(kind, desired)| (kind, desired.hash))
@@ -95,8 +115,7 @@ pub struct Revisions {
     pub bare: String,
 }
 
-/// What every child of the subject should be. Pure; the same until the spec, what the status remembers for
-/// it (`memo.granted`, `memo.image`, `memo.restartedBy`, `memo.volumes`) or the operator's configuration changes.
+/// What every child of the subject should be. Pure; the same until its [`Inputs`] or the operator's configuration changes.
 pub fn all(subject: &Subject<'_>) -> BTreeMap<OwnedObject, Desired> {
     OwnedObject::ALL
         .into_iter()

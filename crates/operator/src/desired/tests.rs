@@ -74,6 +74,34 @@ fn a_pod_whose_wal_claim_is_named_is_as_one_from_the_claim_template() {
     );
 }
 
+#[test]
+fn whatever_the_status_remembers_for_the_pods_is_noticed_when_it_changes() {
+    let spec = json!({
+        "storage": {"data": {"size": "2Gi"}}, "bootstrap": {"recovery": {"from": {"clusterRef": {"name": "shop"}}}},
+    });
+    let config = Config::default();
+    let template = |memo| {
+        let mut db = database(spec.clone());
+        db.status = Some(serde_json::from_value(json!({"memo": memo})).unwrap());
+        let subject = Subject::new(&db, &config).unwrap();
+        let set = desired(&subject, OwnedObject::StatefulSet).content;
+        (Inputs::of(&subject), set)
+    };
+    let source = json!({"store": {"s3": {"bucket": "wal", "credentialsSecretRef": {"name": "store"}}}, "cluster": "shop-1a2b3c4d"});
+    let without = template(json!({}));
+    for memo in [
+        json!({"recoverySource": source}),
+        json!({"restartedBy": "1a2b"}),
+        json!({"volumes": {"current": 1}}),
+        json!({"granted": {"data": "1Gi"}}),
+        json!({"image": {"image": "another", "majorVersion": 17, "byDefault": true}}),
+    ] {
+        let with = template(memo.clone());
+        assert_ne!(with.1, without.1, "{memo}");
+        assert_ne!(with.0, without.0, "{memo}");
+    }
+}
+
 /// What restarts every database when the operator is upgraded: change the template only for a reason that is worth
 /// that, and then put the new values here.
 #[test]

@@ -51,7 +51,7 @@ impl Executor {
         let Some(wants) = memory.wants.clone() else {
             return Ok(Outcome::Outdated);
         };
-        let desired = desired(&subject.with_wal(apply.wal.unwrap_or(wants.wal)), kind);
+        let desired = desired(&subject.with_wal(apply.wal.unwrap_or(wants.inputs.wal)), kind);
         if apply.how == ApplyHow::Make && self.is_going(key, kind) {
             return Ok(Outcome::NotYet);
         }

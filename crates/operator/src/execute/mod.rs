@@ -32,7 +32,7 @@ use crate::cache::{Cache, Kept, Key, Kind};
 use crate::caches::Caches;
 use crate::config::Config;
 use crate::decisions::Decisions;
-use crate::desired::{Revisions, Wants};
+use crate::desired::{Inputs, Revisions, Wants};
 use crate::leader::Lead;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
@@ -413,13 +413,8 @@ impl Host for Executor {
 }
 
 fn refresh_wants(subject: &Subject<'_>, memory: &mut Memory) {
-    let generation = subject.db.metadata.generation.unwrap_or(0);
-    let is_same = |known: &Wants| {
-        (known.generation, known.wal, known.volume_set) == (generation, subject.wal, subject.volume_set())
-            && (&known.granted, &known.image) == (&subject.granted(), &subject.image())
-            && known.restarted_by.as_deref() == subject.restarted_by()
-    };
-    if !memory.wants.as_deref().is_some_and(is_same) {
+    let inputs = Inputs::of(subject);
+    if memory.wants.as_deref().is_none_or(|known| known.inputs != inputs) {
         memory.wants = Some(Arc::new(Wants::new(subject)));
         memory.compared.clear();
     }
@@ -468,7 +463,7 @@ impl WantedFacts {
         let bytes = |size: &str| Bytes(Quantity::parse(size).map_or(0, Quantity::bytes));
         let wants = memory.wants.as_ref();
         let (image, default_image) = wants
-            .map(|wants| (wants.image.clone(), wants.default_image.clone()))
+            .map(|wants| (wants.inputs.image.clone(), wants.inputs.default_image.clone()))
             .unwrap_or_default();
         Self {
             invalid: (!invalid.is_empty()).then(|| invalid.join("; ")),
