@@ -46,7 +46,7 @@ pub enum Event {
     Secret(Secret),
     /// The application's role has the password of the Secret. `true` if it was changed.
     Password(Result<bool, String>),
-    /// What DatabaseUsers declare was read, by their UIDs.
+    /// What DatabaseUsers and Databases declare was read, by their UIDs.
     Declared(BTreeMap<String, Published>),
     /// What is declared was settled, and told.
     Settled(Settling),

@@ -93,7 +93,7 @@ struct Agent {
     asked: asked::Asked,
     password: secrets::Duty,
     access: secrets::Duty,
-    /// What DatabaseUsers declare, by their UIDs.
+    /// What DatabaseUsers and Databases declare, by their UIDs.
     declared: BTreeMap<String, Published>,
     archive: Option<archive::Archive>,
     /// PGDATA, by a path without links.
@@ -336,7 +336,7 @@ impl Agent {
             Event::Settled(Settling::Whole) => self.access.done(Some(now.plus(SETTLE_AGAIN))),
             Event::Settled(Settling::Refused) => self.access.failed(now, REFUSED),
             Event::Settled(Settling::Failed(error)) => {
-                tracing::warn!("settle what DatabaseUsers declare: {error}");
+                tracing::warn!("settle what is declared: {error}");
                 self.access.failed(now, secrets::AGAIN);
             }
             Event::Look => {}

@@ -1,4 +1,7 @@
-//! Roles and grants on a real PostgreSQL, which also holds the model of its catalogue to what it does.
+//! Roles, databases and grants on a real PostgreSQL, which also holds the model of its catalogue to what it does.
+
+#[path = "access/databases.rs"]
+mod databases;
 
 #[path = "support/certificates.rs"]
 #[allow(dead_code)]
@@ -15,7 +18,7 @@ use std::collections::BTreeSet;
 use agent::postgres::Settled;
 use api::user::{Adoption, ManagementPolicy as Policy};
 use instance::{Instance, Scene};
-use machine::access::{Access, Attributes, Catalogue, Declared, Password, Plan, Privilege, Secret, mark};
+use machine::access::{Access, Attributes, Catalogue, Declared, DeclaredRole, Password, Plan, Privilege, Secret, mark};
 use unprivileged::unprivileged;
 
 const DATABASE: &str = "Orders \"1\"";
@@ -38,8 +41,8 @@ const CONTENT: &str = "SET ROLE app;
     GRANT SELECT ON t1 TO PUBLIC;
     ALTER DEFAULT PRIVILEGES FOR ROLE app IN SCHEMA public GRANT SELECT ON TABLES TO other";
 
-fn user(name: &str) -> Declared {
-    Declared {
+fn user(name: &str) -> DeclaredRole {
+    DeclaredRole {
         uid: format!("uid of {name}"),
         name: name.to_owned(),
         attributes: Attributes {
@@ -72,9 +75,17 @@ async fn prepared(scene: &Scene) -> Instance {
     instance
 }
 
-async fn settle(instance: &mut Instance, declared: &Declared) -> Settled {
-    let settled = instance.sql.settle_access(std::slice::from_ref(declared)).await;
+async fn settle(instance: &mut Instance, declared: &DeclaredRole) -> Settled {
+    settle_one(instance, Declared::Role(declared.clone())).await
+}
+
+async fn settle_one(instance: &mut Instance, declared: Declared) -> Settled {
+    let settled = instance.sql.settle_access(&[declared]).await;
     settled.expect("settled").pop().expect("one")
+}
+
+fn roles(all: &[DeclaredRole]) -> Vec<Declared> {
+    all.iter().cloned().map(Declared::Role).collect()
 }
 
 /// Without what is not modelled, and without rows that say nothing.
@@ -83,6 +94,7 @@ fn plain(mut catalogue: Catalogue) -> Catalogue {
         role.oid = 0;
     }
     for database in catalogue.databases.values_mut() {
+        (database.oid, database.locale) = (0, String::new());
         database.acl.retain(|_, granted| !granted.is_empty());
         for schema in database.schemas.values_mut() {
             schema.acl.retain(|_, granted| !granted.is_empty());
@@ -105,7 +117,7 @@ fn any_of<T: Copy>(random: &mut fastrand::Rng, all: &[T]) -> Vec<T> {
     all.iter().copied().filter(|_| random.bool()).collect()
 }
 
-fn declared(random: &mut fastrand::Rng) -> Declared {
+fn declared(random: &mut fastrand::Rng) -> DeclaredRole {
     let name = ["other", "u1", "U 2", "u\"3", "app"][random.usize(..5)];
     let grants = (0..random.usize(..3)).map(|_| Access {
         future: random.bool(),
@@ -113,7 +125,7 @@ fn declared(random: &mut fastrand::Rng) -> Declared {
     });
     let grants = grants.collect();
     let pick = random.usize(..3);
-    Declared {
+    DeclaredRole {
         attributes: Attributes {
             login: random.bool(),
             connection_limit: random.bool().then(|| random.u32(..5)),
@@ -154,15 +166,15 @@ fn what_is_planned_is_what_postgresql_does() {
                     .await;
             }
             // The content of the database is looked at even if nothing is granted there any more.
-            let reads_all = Declared {
+            let reads_all = DeclaredRole {
                 grants: vec![access(&[], &[])],
                 ..wanted.clone()
             };
-            let all = std::slice::from_ref(&reads_all);
-            let before = instance.sql.catalogue(all).await.expect("a catalogue");
+            let all = roles(&[reads_all]);
+            let before = instance.sql.catalogue(&all).await.expect("a catalogue");
             let settled = settle(&mut instance, &wanted).await;
             assert_eq!(settled.error, None, "{round}: {wanted:?}");
-            let after = instance.sql.catalogue(all).await.expect("a catalogue");
+            let after = instance.sql.catalogue(&all).await.expect("a catalogue");
             let mut model = before.clone();
             if wanted.policy != Policy::Observe {
                 for step in &settled.plan.steps {
@@ -189,7 +201,7 @@ fn the_shortest_user_can_do_what_it_says_and_nothing_else() {
         |place| async {
             let scene = Scene::new(place).await;
             let mut instance = prepared(&scene).await;
-            let wanted = Declared {
+            let wanted = DeclaredRole {
                 grants: vec![access(
                     &["public"],
                     &[Privilege::Select, Privilege::Insert, Privilege::Update],
@@ -260,14 +272,14 @@ fn the_shortest_user_can_do_what_it_says_and_nothing_else() {
             );
 
             // Of two of one name the first has it; what was given by a group is not taken over.
-            let second = Declared {
+            let second = DeclaredRole {
                 uid: "another".to_owned(),
                 adoption: Adoption::Full,
                 ..wanted.clone()
             };
             let both = instance
                 .sql
-                .settle_access(&[wanted.clone(), second.clone()])
+                .settle_access(&roles(&[wanted.clone(), second.clone()]))
                 .await
                 .expect("settled");
             assert_eq!((&both[0].error, &both[0].plan.refusal), (&None, &None));
@@ -281,7 +293,7 @@ fn the_shortest_user_can_do_what_it_says_and_nothing_else() {
             );
             let member = "CREATE ROLE by_hand; GRANT pg_execute_server_program TO by_hand; ALTER ROLE by_hand VALID UNTIL '-infinity'";
             session.batch_execute(member).await.expect("a role");
-            let taken = Declared {
+            let taken = DeclaredRole {
                 name: "by_hand".to_owned(),
                 ..second
             };
@@ -314,11 +326,11 @@ fn a_role_goes_with_its_user_unless_it_owns_something_and_a_lost_database_stops_
             let scene = Scene::new(place).await;
             let mut instance = prepared(&scene).await;
             let session = instance.session(DATABASE).await;
-            let wanted = Declared {
+            let wanted = DeclaredRole {
                 grants: vec![access(&["public", "S 2"], &OF_TABLES)],
                 ..user("orders_rw")
             };
-            let going = Declared {
+            let going = DeclaredRole {
                 drop: true,
                 ..wanted.clone()
             };
@@ -387,26 +399,27 @@ fn a_role_goes_with_its_user_unless_it_owns_something_and_a_lost_database_stops_
                 ..access(&["public"], &OF_TABLES)
             };
             let all = [
-                Declared {
+                DeclaredRole {
                     grants: vec![of("lost")],
                     ..user("first")
                 },
-                Declared {
+                DeclaredRole {
                     password: Password::Verifier(Secret(VERIFIER.to_owned())),
                     policy: Policy::Observe,
                     ..user("second")
                 },
-                Declared {
+                DeclaredRole {
                     grants: vec![of("nowhere")],
                     ..user("third")
                 },
             ];
-            let settled = instance.sql.settle_access(&all).await.expect("settled");
+            let settled = instance.sql.settle_access(&roles(&all)).await.expect("settled");
             for (settled, words) in [
                 (&settled[0], "database lost cannot be read"),
                 (&settled[2], "there is no database nowhere"),
             ] {
-                let why = settled.left.refusal.clone().expect("a refusal");
+                let why = settled.left.refusal.clone().or_else(|| settled.left.waits.clone());
+                let why = why.expect("a reason");
                 assert!(why.contains(words), "{why}");
             }
             assert_eq!((&settled[1].error, settled[1].left.steps.len()), (&None, 3));
@@ -454,14 +467,15 @@ fn names_break_out_of_nothing() {
             .flat_map(|begin| BREAKS.map(|text| format!("{begin}{text}")))
             .collect();
         assert!(names.len() >= 60);
-        let wanted: Vec<Declared> = names
+        let wanted: Vec<DeclaredRole> = names
             .iter()
-            .map(|name| Declared {
+            .map(|name| DeclaredRole {
                 password: Password::Verifier(Secret(VERIFIER.to_owned())),
                 grants: vec![access(&["public", "S 2"], &OF_TABLES)],
                 ..user(name)
             })
             .collect();
+        let wanted = roles(&wanted);
         let before = instance.sql.catalogue(&wanted).await.expect("a catalogue");
         for settled in instance.sql.settle_access(&wanted).await.expect("settled") {
             assert_eq!((settled.error, settled.plan.refusal), (None, None), "{}", settled.uid);
@@ -495,12 +509,12 @@ fn names_break_out_of_nothing() {
                 },
                 access(&[name.as_str()], &OF_TABLES),
             ] {
-                let wanted = Declared {
+                let wanted = DeclaredRole {
                     grants: vec![broken],
                     ..user("u1")
                 };
                 let plan: Plan = settle(&mut instance, &wanted).await.plan;
-                assert!(plan.refusal.is_some_and(|why| why.contains(name.as_str())), "{name}");
+                assert!(plan.waits.is_some_and(|why| why.contains(name.as_str())), "{name}");
             }
         }
         instance.stop(agent::postgres::StopMode::Fast).await;

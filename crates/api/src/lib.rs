@@ -5,6 +5,8 @@
 
 pub mod backup;
 pub mod crd;
+pub mod database;
+pub mod declared;
 pub mod durability;
 pub mod guarded;
 pub mod moment;
@@ -22,6 +24,7 @@ pub mod waiting;
 
 pub use backup::DatabaseBackup;
 pub use crd::{crd, crd_yaml};
+pub use database::Database;
 pub use durability::WantedDurability;
 pub use guarded::{Guarded, Unreadable};
 pub use names::GROUP;

@@ -222,7 +222,7 @@ impl Names {
     pub fn tls_secret(&self) -> String {
         format!("{}-tls", self.cluster)
     }
-    /// The Secret with what DatabaseUsers declare, and the ConfigMap with what became of it.
+    /// The Secret with what DatabaseUsers and Databases declare, and the ConfigMap with what became of it.
     pub fn access(&self) -> String {
         format!("{}-access", self.cluster)
     }

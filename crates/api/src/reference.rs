@@ -50,6 +50,7 @@ pub fn reference() -> String {
         (OPERATIONS, crate::operation::crd()),
         (BACKUPS, crate::backup::crd()),
         (USERS, crate::user::crd()),
+        (DATABASES, crate::database::crd()),
     ];
     for (head, definition) in others {
         let definition = serde_json::to_value(definition).unwrap_or_default();
@@ -99,6 +100,13 @@ const USERS: &str = "
 
 Short name `dbu`: a role of PostgreSQL, and what it may do in the databases of a ClusteredDatabase of the
 same namespace.
+";
+
+const DATABASES: &str = "
+# Database
+
+Short name `dbd`: a database of PostgreSQL in a ClusteredDatabase of the same namespace, with its owner,
+extensions and schemas.
 ";
 
 const HEAD: &str = "<!-- Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again. -->

@@ -18,6 +18,7 @@ mod text;
 
 use std::sync::LazyLock;
 
+pub(crate) use self::bootstrap::is_locale;
 pub use self::bootstrap::shortest_alike;
 pub use self::parameters::is_managed_parameter;
 pub(crate) use self::parameters::{FORBIDDEN, forbidden_message};

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 
 use crate::crd::{SCHEMA, drop_what_means_nothing_to_a_server, each_schema, field_of, set, shorten_description};
+pub use crate::declared::{Adoption, ManagementPolicy, OnDelete};
+use crate::declared::{DeclaredStatus, LONGEST_SQL_NAME, Rule, is_sql_name, validations};
 use crate::moment;
 use crate::operation::{ClusterReference, LONGEST_NAME};
 
@@ -161,105 +161,19 @@ fn password_key() -> String {
     "password".to_owned()
 }
 
-/// What becomes of a role that was made by somebody else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Adoption {
-    /// It is left alone, and that is an error.
-    #[default]
-    Refuse,
-    /// It is taken over, and nothing is ever taken from it.
-    KeepUnlisted,
-    /// It is taken over, and loses what this spec does not name.
-    Full,
-}
-
-/// How much is done of what is missing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum ManagementPolicy {
-    /// All of it.
-    #[default]
-    Full,
-    /// What gives something. Nothing is taken away.
-    Additive,
-    /// Nothing: `status.plan` says what would be done.
-    Observe,
-}
-
-/// What becomes of the role when the resource is deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum OnDelete {
-    /// It stays as it is, and nobody manages it any more.
-    #[default]
-    Retain,
-    /// It is dropped. While it owns something, PostgreSQL refuses that, and the message says what; `Retain` then ends the deletion.
-    Drop,
-}
-
 /// What is known of a DatabaseUser.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DatabaseUserStatus {
-    /// How far it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<UserPhase>,
-    /// Why it is in this phase, or what it waits for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
+    /// What is known of its role in PostgreSQL.
+    #[serde(flatten)]
+    pub declared: DeclaredStatus,
     /// The role's name in PostgreSQL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// The role's OID in PostgreSQL. Another one means that the role was made again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub oid: Option<u32>,
     /// Name of the Secret with the password that the operator has made, and with all else that an application needs to connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
-    /// The statements that are missing: those that a policy leaves out, or that PostgreSQL refuses. Twenty at most.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub plan: Vec<PlannedStatement>,
-    /// How many statements are missing beyond `plan`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub more_statements: Option<u32>,
-    /// The generation of the spec that this status is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// `Ready`: PostgreSQL has the role as this spec wants it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conditions: Vec<Condition>,
-}
-
-/// A statement that is missing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct PlannedStatement {
-    /// The database that it runs in. If absent, any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub database: Option<String>,
-    /// The statement, without verifiers of passwords.
-    pub sql: String,
-    /// It takes something away.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub takes: bool,
-}
-
-/// How far a DatabaseUser is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum UserPhase {
-    /// It waits for its cluster, for a Secret, or for the primary.
-    Pending,
-    /// PostgreSQL has the role as the spec wants it.
-    Ready,
-    /// Statements are missing, and the policy is `Observe`: `status.plan` has them.
-    Planned,
-    /// It cannot be done as the spec stands; the message says what to change.
-    Failed,
-    /// The resource is being deleted.
-    Deleting,
-}
-
-impl UserPhase {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::Pending, Self::Ready, Self::Planned, Self::Failed, Self::Deleting];
 }
 
 impl DatabaseUserSpec {
@@ -286,17 +200,7 @@ impl DatabaseUserSpec {
     }
 }
 
-/// A rule about a spec: as CEL, what it says, and the same in Rust.
-struct Rule {
-    cel: &'static str,
-    message: &'static str,
-    holds: fn(&DatabaseUserSpec) -> bool,
-}
-
-/// Bytes of PostgreSQL's longest name. The API server counts characters, of which each has a byte at least.
-const LONGEST_ROLE: usize = 63;
-
-const RULES: [Rule; 6] = [
+const RULES: [Rule<DatabaseUserSpec>; 6] = [
     Rule {
         cel: "!has(self.permissions) || size(self.permissions) == 0 || has(self.database)",
         message: "permissions needs database: name the database, or use grants",
@@ -343,17 +247,17 @@ const LIMITS: [(&str, &str, usize); 16] = [
     ("spec.clusterRef.name", "minLength", 1),
     ("spec.clusterRef.name", "maxLength", LONGEST_NAME),
     ("spec.name", "minLength", 1),
-    ("spec.name", "maxLength", LONGEST_ROLE),
+    ("spec.name", "maxLength", LONGEST_SQL_NAME),
     ("spec.database", "minLength", 1),
-    ("spec.database", "maxLength", LONGEST_ROLE),
+    ("spec.database", "maxLength", LONGEST_SQL_NAME),
     ("spec.permissions", "maxItems", 7),
     ("spec.grants", "maxItems", 64),
     ("spec.grants.*.permissions", "maxItems", 7),
     ("spec.grants.*.database", "minLength", 1),
-    ("spec.grants.*.database", "maxLength", LONGEST_ROLE),
+    ("spec.grants.*.database", "maxLength", LONGEST_SQL_NAME),
     ("spec.grants.*.schemas", "maxItems", 64),
     ("spec.grants.*.schemas.*", "minLength", 1),
-    ("spec.grants.*.schemas.*", "maxLength", LONGEST_ROLE),
+    ("spec.grants.*.schemas.*", "maxLength", LONGEST_SQL_NAME),
     ("spec.password.secretRef.name", "minLength", 1),
     ("spec.password.secretRef.key", "minLength", 1),
 ];
@@ -365,9 +269,9 @@ pub fn refusal(spec: &DatabaseUserSpec, resource: &str) -> Option<String> {
         return Some(rule.message.to_owned());
     }
     let name = spec.role(resource);
-    if is_reserved(name) || name.is_empty() || name.len() > LONGEST_ROLE || name.contains('\0') {
+    if is_reserved(name) || !is_sql_name(name) {
         return Some(format!(
-            "no role can be called {name:?}: set spec.name to a name of 1 to {LONGEST_ROLE} bytes that is not postgres, public or none, \
+            "no role can be called {name:?}: set spec.name to a name of 1 to {LONGEST_SQL_NAME} bytes that is not postgres, public or none, \
              and does not begin with pg_ or cdb_"
         ));
     }
@@ -376,8 +280,8 @@ pub fn refusal(spec: &DatabaseUserSpec, resource: &str) -> Option<String> {
         .iter()
         .flat_map(|grant| grant.schemas.iter().chain([&grant.database]));
     names
-        .find(|name| name.is_empty() || name.len() > LONGEST_ROLE || name.contains('\0'))
-        .map(|name| format!("{name:?} is no name of a database or schema: it must have 1 to {LONGEST_ROLE} bytes"))
+        .find(|name| !is_sql_name(name))
+        .map(|name| format!("{name:?} is no name of a database or schema: it must have 1 to {LONGEST_SQL_NAME} bytes"))
 }
 
 /// The CustomResourceDefinition of `DatabaseUser`.
@@ -398,18 +302,15 @@ pub fn crd() -> CustomResourceDefinition {
         permissions.as_object_mut().expect("an object").remove("uniqueItems");
         set(permissions, "x-kubernetes-list-type", "set".into());
     }
-    let rules: Vec<_> = RULES
-        .iter()
-        .map(|rule| json!({"rule": rule.cel, "message": rule.message}))
-        .chain([
-            json!({"rule": "self.clusterRef == oldSelf.clusterRef", "message": CLUSTER_UNCHANGED}),
-            json!({
-                "rule": "has(self.name) == has(oldSelf.name) && (!has(self.name) || self.name == oldSelf.name)",
-                "message": NAME_UNCHANGED,
-            }),
-        ])
-        .collect();
-    set(field_of(schema, "spec"), "x-kubernetes-validations", rules.into());
+    let unchanged = [
+        ("self.clusterRef == oldSelf.clusterRef", CLUSTER_UNCHANGED),
+        (
+            "has(self.name) == has(oldSelf.name) && (!has(self.name) || self.name == oldSelf.name)",
+            NAME_UNCHANGED,
+        ),
+    ];
+    let rules = validations(&RULES, &unchanged);
+    set(field_of(schema, "spec"), "x-kubernetes-validations", rules);
     serde_json::from_value(definition).expect("still a definition")
 }
 

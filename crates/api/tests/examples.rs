@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use api::{ClusteredDatabase, DatabaseUser, validate};
+use api::{ClusteredDatabase, Database, DatabaseUser, validate};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The documents of all examples, with their file's name.
@@ -32,25 +34,35 @@ fn contains(whole: &Value, part: &Value) -> bool {
     }
 }
 
+/// A document, all of whose fields are known.
+fn read<K: Serialize + DeserializeOwned>(file: &str, document: &Value) -> K {
+    let read: K = serde_json::from_value(document.clone()).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let written = serde_json::to_value(&read).expect("JSON");
+    assert!(contains(&written, document), "{file}: a field is unknown");
+    read
+}
+
 #[test]
 fn examples_are_good() {
     let mut names = BTreeSet::new();
     for (file, document) in documents() {
-        if document["kind"] == "DatabaseUser" {
-            let user: DatabaseUser =
-                serde_json::from_value(document.clone()).unwrap_or_else(|error| panic!("{file}: {error}"));
-            let written = serde_json::to_value(&user).expect("JSON");
-            assert!(contains(&written, &document), "{file}: a field is unknown");
-            let name = user.metadata.name.expect("a name");
-            assert_eq!(api::user::refusal(&user.spec, &name), None, "{file}");
+        match document["kind"].as_str() {
+            Some("DatabaseUser") => {
+                let user: DatabaseUser = read(&file, &document);
+                let name = user.metadata.name.expect("a name");
+                assert_eq!(api::user::refusal(&user.spec, &name), None, "{file}");
+            }
+            Some("Database") => {
+                let database: Database = read(&file, &document);
+                let name = database.metadata.name.expect("a name");
+                assert_eq!(api::database::refusal(&database.spec, &name), None, "{file}");
+            }
+            _ => {}
         }
         if document["kind"] != "ClusteredDatabase" {
             continue;
         }
-        let resource: ClusteredDatabase =
-            serde_json::from_value(document.clone()).unwrap_or_else(|error| panic!("{file}: {error}"));
-        let written = serde_json::to_value(&resource).expect("JSON");
-        assert!(contains(&written, &document), "{file}: a field is unknown");
+        let resource: ClusteredDatabase = read(&file, &document);
         assert_eq!(validate(&resource), [], "{file}");
         let name = resource.metadata.name.expect("a name");
         assert_eq!(file, format!("{name}.yaml"), "the file is called like its database");
@@ -60,6 +72,7 @@ fn examples_are_good() {
         names.iter().map(String::as_str).collect::<Vec<_>>(),
         [
             "archive",
+            "database",
             "durability",
             "fast-failover",
             "minimal",

@@ -42,13 +42,14 @@ pub fn files(mut snapshot: Snapshot, name: &str, logs: &Result<Files, String>) -
     Ok(files)
 }
 
-/// The database, its operations, backups and users, as the operator's log names them.
+/// The database, its operations, backups, users and SQL databases, as the operator's log names them.
 fn keys(snapshot: &Snapshot) -> Vec<String> {
     let kinds = [
         ("ClusteredDatabase", Kind::Database),
         ("ClusteredDatabaseOperation", Kind::Operation),
         ("DatabaseBackup", Kind::Backup),
         ("DatabaseUser", Kind::User),
+        ("Database", Kind::SqlDatabase),
     ];
     let key = |kind, object: &Value| {
         let [namespace, name] =

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use api::backup::{BackupSource, DatabaseBackupSpec, StoredBackup};
+use api::declared::{DeclaredPhase, DeclaredStatus};
 use api::operation::{Action, ClusterReference, ClusteredDatabaseOperationSpec, OperationPhase};
-use api::user::UserPhase;
-use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, DatabaseUser, Phase};
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, Database, DatabaseBackup, DatabaseUser, Phase};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Event, Namespace as KubeNamespace, PersistentVolumeClaim, Pod, Secret};
 use kube::api::{Api, DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::wait::{Seen, until};
@@ -89,7 +91,7 @@ impl Namespace {
     /// The API of a namespaced kind in this namespace.
     pub fn api<K>(&self) -> Api<K>
     where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K: kube::Resource<Scope = NamespaceResourceScope>,
         K::DynamicType: Default,
     {
         Api::namespaced(self.client.clone(), &self.name)
@@ -227,15 +229,56 @@ impl Namespace {
     ///
     /// # Errors
     /// After `limit`, with what the status says.
-    pub async fn wait_user(&self, name: &str, phase: UserPhase, limit: Duration) -> Result<(DatabaseUser, Duration)> {
-        until(&format!("user {name} to be {phase:?}"), limit, || async {
-            let user: DatabaseUser = self.api().get(name).await?;
-            let status = user.status.clone().unwrap_or_default();
-            let current = status.observed_generation == user.metadata.generation;
-            Ok(if status.phase == Some(phase) && current {
-                Seen::Yes(user)
-            } else {
-                Seen::NotYet(format!("{status:?}"))
+    pub async fn wait_user(
+        &self,
+        name: &str,
+        phase: DeclaredPhase,
+        limit: Duration,
+    ) -> Result<(DatabaseUser, Duration)> {
+        self.wait_declared(name, phase, limit, |user: &DatabaseUser| {
+            Some(&user.status.as_ref()?.declared)
+        })
+        .await
+    }
+
+    /// Waits until an SQL database is in `phase` at its newest generation; returns it and the time that took.
+    ///
+    /// # Errors
+    /// After `limit`, with what the status says.
+    pub async fn wait_database(
+        &self,
+        name: &str,
+        phase: DeclaredPhase,
+        limit: Duration,
+    ) -> Result<(Database, Duration)> {
+        self.wait_declared(name, phase, limit, |database: &Database| {
+            Some(&database.status.as_ref()?.declared)
+        })
+        .await
+    }
+
+    async fn wait_declared<K>(
+        &self,
+        name: &str,
+        phase: DeclaredPhase,
+        limit: Duration,
+        status: fn(&K) -> Option<&DeclaredStatus>,
+    ) -> Result<(K, Duration)>
+    where
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + std::fmt::Debug
+            + DeserializeOwned,
+    {
+        until(&format!("{} {name} to be {phase:?}", K::kind(&())), limit, || async {
+            let object: K = self.api().get(name).await?;
+            let status = status(&object);
+            let is_current = status.is_some_and(|status| {
+                status.observed_generation == object.meta().generation && status.phase == Some(phase)
+            });
+            Ok(match is_current {
+                true => Seen::Yes(object.clone()),
+                false => Seen::NotYet(format!("{status:?}")),
             })
         })
         .await

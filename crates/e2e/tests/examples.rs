@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use api::user::UserPhase;
+use api::declared::DeclaredPhase;
 use e2e::{Namespace, connect_for_test, manifest};
 use kube::ResourceExt;
 
@@ -15,7 +15,7 @@ const BOUND: Duration = Duration::from_secs(420);
 async fn every_example_becomes_ready() -> Result<()> {
     let namespace = Namespace::fresh(connect_for_test().await?, "e2e-examples").await?;
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let (mut databases, mut users) = (Vec::new(), Vec::new());
+    let (mut databases, mut users, mut sql_databases) = (Vec::new(), Vec::new(), Vec::new());
     for entry in std::fs::read_dir(&directory).context("list the examples")? {
         let path = entry?.path();
         let yaml = std::fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
@@ -25,6 +25,7 @@ async fn every_example_becomes_ready() -> Result<()> {
             match object.types.as_ref().map(|types| types.kind.as_str()) {
                 Some("ClusteredDatabase") => databases.push(object.name_any()),
                 Some("DatabaseUser") => users.push(object.name_any()),
+                Some("Database") => sql_databases.push(object.name_any()),
                 _ => {}
             }
         }
@@ -40,7 +41,10 @@ async fn every_example_becomes_ready() -> Result<()> {
     });
     futures::future::try_join_all(waits).await?;
     for name in &users {
-        namespace.wait_user(name, UserPhase::Ready, BOUND).await?;
+        namespace.wait_user(name, DeclaredPhase::Ready, BOUND).await?;
+    }
+    for name in &sql_databases {
+        namespace.wait_database(name, DeclaredPhase::Ready, BOUND).await?;
     }
     namespace.begin_removal().await
 }

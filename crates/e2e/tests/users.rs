@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use api::DatabaseUser;
-use api::user::UserPhase;
+use api::declared::DeclaredPhase;
+use api::{Database, DatabaseUser};
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test, connect_for_test_as};
 use k8s_openapi::api::core::v1::{Pod, Secret, ServiceAccount};
@@ -60,7 +60,7 @@ async fn the_shortest_user_can_do_what_it_says_through_failovers_and_until_it_is
     let (namespace, sql) = ready("e2e-user", 3).await?;
     let shortest = json!({"database": "app", "permissions": ["SELECT", "INSERT", "UPDATE"], "onDelete": "Drop"});
     namespace.declare_user("db", "orders-rw", shortest).await?;
-    let (user, took) = namespace.wait_user("orders-rw", UserPhase::Ready, BOUND).await?;
+    let (user, took) = namespace.wait_user("orders-rw", DeclaredPhase::Ready, BOUND).await?;
     println!("a user is Ready after {:.1} s", took.as_secs_f64());
     let status = user.status.context("a status")?;
     let secret = status.secret_name.context("a Secret")?;
@@ -89,9 +89,10 @@ async fn the_shortest_user_can_do_what_it_says_through_failovers_and_until_it_is
     namespace
         .change_user("orders-rw", json!({"permissions": ["SELECT"]}))
         .await?;
-    let (after, took) = namespace.wait_user("orders-rw", UserPhase::Ready, BOUND).await?;
+    let (after, took) = namespace.wait_user("orders-rw", DeclaredPhase::Ready, BOUND).await?;
     println!("a change while the primary is lost: {:.1} s", took.as_secs_f64());
-    ensure!(after.status.and_then(|status| status.oid) == status.oid, "another role");
+    let oid = after.status.and_then(|status| status.declared.oid);
+    ensure!(oid == status.declared.oid, "another role");
     let now = as_user(&sql, &uri, "SELECT count(*) FROM orders").await?;
     ensure!(now == "2", "{now} rows");
     is_refused(&sql, &uri, "UPDATE orders SET v = 'd'", "permission denied").await?;
@@ -106,7 +107,7 @@ async fn the_shortest_user_can_do_what_it_says_through_failovers_and_until_it_is
     users.delete("orders-rw", &DeleteParams::default()).await?;
     until("what is in its way to be told", BOUND, || async {
         let status = users.get("orders-rw").await?.status.unwrap_or_default();
-        let message = status.message.unwrap_or_default();
+        let message = status.declared.message.unwrap_or_default();
         let is_told = message.contains("cannot be dropped") && message.contains("Retain");
         Ok(if is_told { Seen::Yes(()) } else { Seen::NotYet(message) })
     })
@@ -124,7 +125,30 @@ async fn the_shortest_user_can_do_what_it_says_through_failovers_and_until_it_is
         namespace.api::<Secret>().get_opt(&secret).await?.is_none(),
         "the password is left"
     );
+    a_database_comes_and_goes(&namespace, &sql).await?;
     namespace.begin_removal().await
+}
+
+async fn a_database_comes_and_goes(namespace: &Namespace, sql: &SqlClient) -> Result<()> {
+    let databases = namespace.api::<Database>();
+    let spec = json!({
+        "clusterRef": {"name": "db"}, "owner": "app", "schemas": [{"name": "sales"}], "onDelete": "Drop",
+    });
+    let database = Database::new("shop-2", serde_json::from_value(spec)?);
+    databases.create(&PostParams::default(), &database).await?;
+    let (_, took) = namespace.wait_database("shop-2", DeclaredPhase::Ready, BOUND).await?;
+    println!("a database is Ready after {:.1} s", took.as_secs_f64());
+    let there = "SELECT count(*) FROM pg_database WHERE datname = 'shop-2' AND datallowconn";
+    ensure!(sql.sql(there).await? == "1", "there is no such database");
+    databases.delete("shop-2", &DeleteParams::default()).await?;
+    let (_, took) = until("the database to be gone", BOUND, || async {
+        let left = databases.get_opt("shop-2").await?;
+        Ok(left.map_or(Seen::Yes(()), |left| Seen::NotYet(format!("{:?}", left.status))))
+    })
+    .await?;
+    println!("it is gone after {:.1} s", took.as_secs_f64());
+    ensure!(sql.sql(there).await? == "0", "it was not dropped");
+    Ok(())
 }
 
 /// A ServiceAccount that may do everything with users and nothing else, and a client that has its rights.
@@ -168,7 +192,7 @@ async fn who_may_do_nothing_but_make_users_makes_them_and_bad_ones_are_told_what
         anyhow::Ok(made.map_or_else(|error| format!("{error:#}"), |_| "made".to_owned()))
     };
     ensure!(make("reader", json!({"database": "app", "permissions": ["SELECT"]})).await? == "made");
-    namespace.wait_user("reader", UserPhase::Ready, BOUND).await?;
+    namespace.wait_user("reader", DeclaredPhase::Ready, BOUND).await?;
     let uri = namespace.secret_text("reader-credentials", "uri").await?;
     ensure!(as_user(&sql, &uri, "SELECT count(*) FROM orders").await? == "1");
 
@@ -198,32 +222,41 @@ async fn who_may_do_nothing_but_make_users_makes_them_and_bad_ones_are_told_what
         .await?
             == "made"
     );
-    let (late, _) = namespace.wait_user("late", UserPhase::Failed, BOUND).await?;
-    let why = late.status.and_then(|status| status.message).unwrap_or_default();
+    let (late, _) = namespace.wait_user("late", DeclaredPhase::Pending, BOUND).await?;
+    let why = late
+        .status
+        .and_then(|status| status.declared.message)
+        .unwrap_or_default();
     ensure!(why.contains("there is no schema sales in database app"), "{why}");
     sql.sql("CREATE SCHEMA sales").await?;
     namespace.change_user("late", json!({"connectionLimit": 5})).await?;
-    let (_, took) = namespace.wait_user("late", UserPhase::Ready, BOUND).await?;
+    let (_, took) = namespace.wait_user("late", DeclaredPhase::Ready, BOUND).await?;
     println!("Ready {:.1} s after what was missing is there", took.as_secs_f64());
 
     // Nobody's role is taken over, unless that is asked for; what that takes away is told before.
     ensure!(make("app", json!({})).await? == "made");
-    let (refused, _) = namespace.wait_user("app", UserPhase::Failed, BOUND).await?;
-    let why = refused.status.and_then(|status| status.message).unwrap_or_default();
+    let (refused, _) = namespace.wait_user("app", DeclaredPhase::Failed, BOUND).await?;
+    let why = refused
+        .status
+        .and_then(|status| status.declared.message)
+        .unwrap_or_default();
     ensure!(why.contains("password of Secret db-app"), "{why}");
     namespace
         .change_user("app", json!({"password": {"external": true}}))
         .await?;
-    let (refused, _) = namespace.wait_user("app", UserPhase::Failed, BOUND).await?;
-    let why = refused.status.and_then(|status| status.message).unwrap_or_default();
+    let (refused, _) = namespace.wait_user("app", DeclaredPhase::Failed, BOUND).await?;
+    let why = refused
+        .status
+        .and_then(|status| status.declared.message)
+        .unwrap_or_default();
     ensure!(
         why.contains("made by somebody else") && why.contains("spec.adoption"),
         "{why}"
     );
     let observe = json!({"adoption": "Full", "managementPolicy": "Observe", "connectionLimit": 50});
     namespace.change_user("app", observe).await?;
-    let (planned, _) = namespace.wait_user("app", UserPhase::Planned, BOUND).await?;
-    let plan = planned.status.map(|status| status.plan).unwrap_or_default();
+    let (planned, _) = namespace.wait_user("app", DeclaredPhase::Planned, BOUND).await?;
+    let plan = planned.status.map(|status| status.declared.plan).unwrap_or_default();
     let told: Vec<&str> = plan.iter().map(|step| step.sql.as_str()).collect();
     ensure!(told.iter().any(|sql| sql.contains("CONNECTION LIMIT 50")), "{told:?}");
     ensure!(!told.concat().contains("SCRAM"), "{told:?}");

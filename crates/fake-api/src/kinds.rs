@@ -39,7 +39,7 @@ const fn kind(plural: &'static str, group: &'static str, kind: &'static str) -> 
 
 /// All of them. `probes` are for [`crate::conformance`]. Events of the core and of `events.k8s.io` are one thing in
 /// Kubernetes, and two here.
-pub const KINDS: [Kind; 23] = [
+pub const KINDS: [Kind; 24] = [
     Kind {
         namespaced: false,
         has_status: true,
@@ -130,6 +130,13 @@ pub const KINDS: [Kind; 23] = [
         counts: true,
         custom: true,
         ..kind("databaseusers", "clustereddatabase.io", "DatabaseUser")
+    },
+    Kind {
+        version: "v1alpha2",
+        has_status: true,
+        counts: true,
+        custom: true,
+        ..kind("databases", "clustereddatabase.io", "Database")
     },
     Kind {
         has_status: true,

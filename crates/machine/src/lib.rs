@@ -13,6 +13,8 @@ pub mod backoff;
 pub mod backup;
 pub mod breaker;
 pub mod cluster;
+pub mod database;
+pub mod declaration;
 pub mod drill;
 pub mod instance;
 pub mod json;

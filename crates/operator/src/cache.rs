@@ -31,6 +31,8 @@ pub enum Kind {
     Backup,
     /// `DatabaseUser`.
     User,
+    /// `Database`: a database of PostgreSQL.
+    SqlDatabase,
 }
 
 /// The key of a resource that has a state machine. The empty key stands for all databases.
@@ -81,6 +83,15 @@ impl Key {
         }
     }
 
+    /// A database of PostgreSQL.
+    pub fn sql_database(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::SqlDatabase,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
     /// The key that stands for every database.
     pub fn all() -> Self {
         Self::default()
@@ -94,6 +105,7 @@ impl std::fmt::Display for Key {
             Kind::Operation => write!(f, "operation {}/{}", self.namespace, self.name),
             Kind::Backup => write!(f, "backup {}/{}", self.namespace, self.name),
             Kind::User => write!(f, "user {}/{}", self.namespace, self.name),
+            Kind::SqlDatabase => write!(f, "database {}/{}", self.namespace, self.name),
         }
     }
 }

@@ -8,7 +8,7 @@ use api::names::{LABEL_CLUSTER, LEASE_POSITIONS, Names, parse_claim};
 use api::operation::OperationPhase;
 use api::operation::Request;
 use api::status::NotedRequest;
-use api::{ClusteredDatabase, ClusteredDatabaseOperation, DatabaseBackup, DatabaseUser, Guarded, Unreadable};
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, Database, DatabaseBackup, DatabaseUser, Guarded, Unreadable};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -67,7 +67,7 @@ macro_rules! watched {
             /// The resources have been listed. What belongs to databases is listed after them: of what belongs to none nothing
             /// is kept.
             listed: Notify,
-            /// The users of each database, and its operations and backups that have not ended.
+            /// What declares something in each database, and its operations and backups that have not ended.
             waiting: Mutex<BTreeMap<Key, BTreeSet<Key>>>,
             made: Instant,
         }
@@ -155,6 +155,8 @@ watched! {
         backups: DatabaseBackup = (BACKUP, backup, prune::names_only, LARGEST, Caches::asking_changed),
         /// Each under its own key.
         users: DatabaseUser = (USER, user, prune::names_only, LARGE, Caches::asking_changed),
+        /// Each under its own key.
+        sql_databases: Database = (SQL_DATABASE, sql_database, prune::names_only, LARGE, Caches::asking_changed),
     }
     of_databases {
         /// The objects of this kind.
@@ -166,7 +168,7 @@ watched! {
         role_bindings: RoleBinding = ("RoleBinding", owned, always, prune::role_binding, LARGEST, Select::Labelled),
         /// Metadata only: by its type the watch asks for no more, and no content of a Secret comes.
         secrets: PartialObjectMeta<Secret> = (SECRET, owned, always, prune::secret, LARGEST, Select::Labelled),
-        /// What primaries tell of DatabaseUsers.
+        /// What primaries tell of DatabaseUsers and Databases.
         config_maps: ConfigMap = (CONFIG_MAP, owned, always, prune::config_map, LARGE, Select::Labelled),
         /// The objects of this kind.
         services: Service = ("Service", owned, always, prune::service, LARGEST, Select::Labelled),
@@ -291,7 +293,13 @@ impl Caches {
     fn asking_changed(&self, concerned: &[Key], first: bool) -> Vec<Key> {
         // What the first list shows is not known before its end.
         let all = if first {
-            [self.operations.keys(), self.backups.keys(), self.users.keys()].concat()
+            [
+                self.operations.keys(),
+                self.backups.keys(),
+                self.users.keys(),
+                self.sql_databases.keys(),
+            ]
+            .concat()
         } else {
             concerned.to_vec()
         };
@@ -329,12 +337,12 @@ impl Caches {
         async move {
             let exists = |key: &Key| *key == Key::all() || caches.databases.has(key);
             caches.databases_listed().await;
-            // What users have handed on and are told stands in objects of their database.
-            let wakes_users = [SECRET, CONFIG_MAP].contains(&cache(&caches).kind());
+            // What is handed on and told of declarations stands in objects of their database.
+            let wakes_declarations = [SECRET, CONFIG_MAP].contains(&cache(&caches).kind());
             let settle = |concerned: &[Key], _: bool| {
-                let users = concerned.iter().filter(|_| wakes_users);
-                let users = users.flat_map(|key| caches.users_of(key));
-                users.for_each(|key| report.touched(key));
+                let concerned = concerned.iter().filter(|_| wakes_declarations);
+                let declarations = concerned.flat_map(|key| caches.declared_in(key));
+                declarations.for_each(|key| report.touched(key));
             };
             feed(stream, cache(&caches), &*report, exists, settle).await;
         }
@@ -384,7 +392,7 @@ impl Caches {
         found
     }
 
-    /// The database that a user belongs to, or that an operation or a backup asks, as long as that has not ended.
+    /// The database that a user or an SQL database belongs to, or that an operation or a backup asks, as long as that has not ended.
     fn asked(&self, key: &Key) -> Option<Key> {
         let (cluster, phase) = match key.kind {
             Kind::Database => return None,
@@ -402,12 +410,16 @@ impl Caches {
                 let found = self.users.get(key, &key.name)??;
                 (found.spec.cluster_ref.name.clone(), None)
             }
+            Kind::SqlDatabase => {
+                let found = self.sql_databases.get(key, &key.name)??;
+                (found.spec.cluster_ref.name.clone(), None)
+            }
         };
         let has_ended = phase.is_some_and(OperationPhase::is_final);
         (!has_ended).then(|| Key::database(&*key.namespace, cluster))
     }
 
-    /// Notes whether an operation or a backup has ended, or a user is there. Returns the databases that this may concern.
+    /// Notes whether an operation or a backup has ended, or a declaration is there. Returns the databases that this may concern.
     pub fn note_asking(&self, key: &Key) -> Vec<Key> {
         let database = self.asked(key);
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -425,14 +437,14 @@ impl Caches {
         concerned
     }
 
-    /// The users of a database.
-    pub fn users_of(&self, database: &Key) -> Vec<Key> {
+    /// What declares an object of PostgreSQL in a database: its users and SQL databases.
+    pub fn declared_in(&self, database: &Key) -> Vec<Key> {
         let mut all = self.waiting_for(database);
-        all.retain(|key| key.kind == Kind::User);
+        all.retain(|key| [Kind::User, Kind::SqlDatabase].contains(&key.kind));
         all
     }
 
-    /// The users of a database, and its operations and backups that have not ended.
+    /// What declares something in a database, and its operations and backups that have not ended.
     pub fn waiting_for(&self, database: &Key) -> Vec<Key> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.get(database).into_iter().flatten().cloned().collect()
@@ -583,6 +595,7 @@ const NODE: &str = "Node";
 const OPERATION: &str = "ClusteredDatabaseOperation";
 const BACKUP: &str = "DatabaseBackup";
 const USER: &str = "DatabaseUser";
+const SQL_DATABASE: &str = "Database";
 const SECRET: &str = "Secret";
 const CONFIG_MAP: &str = "ConfigMap";
 
@@ -594,7 +607,8 @@ pub fn unread(kind: &str) -> Option<&'static str> {
         OPERATION => Some("what operations ask for is not known, and none is done: is its definition installed?"),
         BACKUP => Some("which backups are to be taken is not known: is its definition installed?"),
         USER => Some("which users are declared is not known: is its definition installed?"),
-        CONFIG_MAP => Some("what primaries tell of users is not known"),
+        SQL_DATABASE => Some("which databases are declared is not known: is its definition installed?"),
+        CONFIG_MAP => Some("what primaries tell of users and databases is not known"),
         NODE => Some("which are drained is not known, and no primary is moved away from them"),
         _ => None,
     }
@@ -630,6 +644,10 @@ fn user(metadata: &ObjectMeta, _: &str) -> Option<Key> {
     Some(Key::user(metadata.namespace.clone()?, metadata.name.clone()?))
 }
 
+fn sql_database(metadata: &ObjectMeta, _: &str) -> Option<Key> {
+    Some(Key::sql_database(metadata.namespace.clone()?, metadata.name.clone()?))
+}
+
 /// One that may be next; `None` if it is being deleted.
 fn candidate<K: ResourceExt, R>(object: &K, request: R) -> Option<Candidate<R>> {
     let created = object.creation_timestamp().as_ref().map(crate::observe::time);
@@ -655,8 +673,8 @@ fn owned(metadata: &ObjectMeta, kind: &str) -> Option<Key> {
     let key = labelled(metadata)?;
     let suffix = name.strip_prefix(&*key.name)?;
     let is_owned = OWNED.iter().any(|owned| owned.kind == kind && owned.suffix == suffix);
-    let is_of_users = [SECRET, CONFIG_MAP].contains(&kind) && name == Names::new(&*key.name).access();
-    (is_owned || is_of_users).then_some(key)
+    let is_of_declarations = [SECRET, CONFIG_MAP].contains(&kind) && name == Names::new(&*key.name).access();
+    (is_owned || is_of_declarations).then_some(key)
 }
 
 /// The database of a member's pod, by label and name.

@@ -260,7 +260,7 @@ set up. An object that no operator has seen yet counts as `Current` there: wait 
 (`kubectl wait --for=condition=Ready`) where an operator may be missing.
 
 Argo CD knows nothing of a kind without a script. `manifests/argocd/argocd-cm.yaml` has one each for
-databases, operations, backups and users; its head says how to add them.
+clusters, operations, backups, users and databases; its head says how to add them.
 
 A rest that the spec asks for (`hibernated`, `fenced`, `paused`) is no progress: `Ready` is `True`,
 and its reason says which rest it is. To wait until a database serves, wait for `Available`.
@@ -334,7 +334,7 @@ fn operations_and_backups_are_healthy_once_they_are_over_as_their_user_wanted() 
 }
 
 #[test]
-fn a_user_is_healthy_as_far_as_its_policy_goes() {
+fn a_user_or_database_is_healthy_as_far_as_its_policy_goes() {
     let cases = [
         (json!({}), "Progressing"),
         (json!({"phase": "Pending", "observedGeneration": 2}), "Progressing"),
@@ -344,5 +344,7 @@ fn a_user_is_healthy_as_far_as_its_policy_goes() {
         (json!({"phase": "Failed", "observedGeneration": 2}), "Degraded"),
     ];
     let statuses = cases.clone().map(|(status, _)| status);
-    assert_eq!(argo("DatabaseUser", &statuses), cases.map(|(_, argo)| argo));
+    for kind in ["DatabaseUser", "Database"] {
+        assert_eq!(argo(kind, &statuses), cases.clone().map(|(_, argo)| argo), "{kind}");
+    }
 }

@@ -58,7 +58,7 @@ impl Executor {
         });
     }
 
-    /// Gives PostgreSQL the roles that are declared, and tells what became of it. Ends with [`Event::Settled`].
+    /// Gives PostgreSQL the roles and databases that are declared, and tells what became of it. Ends with [`Event::Settled`].
     pub fn settle_access(&self, world: &World, declared: BTreeMap<String, Published>) {
         let mut sql = self.own_connection(world);
         let (clients, events, deadline) = (self.clients.clone(), self.events.clone(), Arc::clone(&self.deadline));
@@ -108,7 +108,7 @@ async fn settle(sql: &mut Sql, declared: &BTreeMap<String, Published>) -> Result
     Ok(reports)
 }
 
-/// Bytes of statements that are told of all users together: a ConfigMap holds 1 MiB.
+/// Bytes of statements that are told of all together: a ConfigMap holds 1 MiB.
 const MOST: usize = 256 << 10;
 
 /// Leaves statements out if there are too many for one ConfigMap.
@@ -134,7 +134,8 @@ fn report(published: &Published, settled: Settled) -> Report {
     Report {
         of: published.at,
         oid: settled.oid,
-        refusal: settled.left.refusal.clone(),
+        waits: settled.left.refusal.is_none() && settled.left.waits.is_some(),
+        refusal: settled.left.refusal.clone().or_else(|| settled.left.waits.clone()),
         error: settled.error,
         plan: settled.left.steps.iter().take(TOLD).map(told).collect(),
         more: u32::try_from(more).unwrap_or(u32::MAX),

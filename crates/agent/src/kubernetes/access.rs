@@ -1,4 +1,4 @@
-//! What DatabaseUsers declare, and telling what became of it.
+//! What DatabaseUsers and Databases declare, and telling what became of it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -76,11 +76,11 @@ fn changes(
     reports.iter().filter_map(differs).chain(gone).collect()
 }
 
-/// What is declared in a Secret of the cluster with this UID, by UID of the DatabaseUser. An entry that is not understood is left out.
+/// What is declared in a Secret of the cluster with this UID, by UID of the resource. An entry that is not understood is left out.
 pub fn read_declarations(secret: &Secret, cluster_uid: &str) -> BTreeMap<String, Published> {
     let owners = secret.owner_references();
     if !owners.iter().any(|owner| owner.uid == cluster_uid) {
-        tracing::warn!("the Secret with what DatabaseUsers declare belongs to somebody else: nothing of it is done");
+        tracing::warn!("the Secret with what is declared belongs to somebody else: nothing of it is done");
         return BTreeMap::new();
     }
     let entries = secret.data.iter().flatten();
@@ -93,7 +93,7 @@ pub fn read_declarations(secret: &Secret, cluster_uid: &str) -> BTreeMap<String,
                 uid,
                 line,
                 column,
-                "what a DatabaseUser declares is not understood: is the operator newer than this agent?"
+                "what is declared is not understood: is the operator newer than this agent?"
             );
             None
         }
@@ -112,6 +112,8 @@ async fn bounded<K>(request: impl Future<Output = kube::Result<K>>) -> Result<K,
 mod tests {
     use k8s_openapi::ByteString;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+    use machine::access::Declared;
 
     use super::*;
 
@@ -172,6 +174,9 @@ mod tests {
         assert!(read_declarations(&secret, "another cluster's").is_empty());
         let read = read_declarations(&secret, "c0ffee");
         assert_eq!(Vec::from_iter(read.keys()), ["u"]);
-        assert_eq!(read["u"].declared.name, "app");
+        let Declared::Role(role) = &read["u"].declared else {
+            panic!("a role")
+        };
+        assert_eq!(role.name, "app");
     }
 }

@@ -78,11 +78,11 @@ impl Clients {
     pub fn watched_routes(&self) -> Api<Guarded<EndpointSlice>> {
         Api::namespaced(self.watching.clone(), &self.namespace)
     }
-    /// The API for watching the Secret of the DatabaseUsers.
+    /// The API for watching the Secret with what is declared.
     pub fn declarations(&self) -> Api<Guarded<Secret>> {
         Api::namespaced(self.watching.clone(), &self.namespace)
     }
-    /// The API for writing the ConfigMap of the DatabaseUsers.
+    /// The API for writing the ConfigMap with what became of it.
     pub(super) fn reports(&self) -> Api<Guarded<ConfigMap>> {
         Api::namespaced(self.writing.clone(), &self.namespace)
     }

@@ -1,5 +1,5 @@
 //! The objects that the agent reads and writes in Kubernetes: its own ClusteredDatabase, Lease and EndpointSlice, and the
-//! Secret and the ConfigMap of its DatabaseUsers.
+//! Secret and the ConfigMap of its DatabaseUsers and Databases.
 
 mod access;
 mod client;

@@ -1,23 +1,26 @@
-//! Roles and what they may do: the catalogue is read, [`machine::access::plan`] says what is missing, and that is run.
+//! Roles, databases and grants: the catalogue is read, [`machine::access::plan`] says what is missing, and that is run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use api::user::{ManagementPolicy, PlannedStatement};
+use api::declared::{ManagementPolicy, PlannedStatement};
 use machine::access::{
-    Attributes, Catalogue, Declared, Object, Plan, Privilege, RelationKind, Secret, Statement, Step, mark, plan,
+    Attributes, Available, Batch, Catalogue, Content, DatabaseChange, Declared, ExtensionChange, Object, Plan,
+    Privilege, RelationKind, SchemaChange, Secret, Statement, Step, plan,
 };
+use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use super::members::SILENTLY;
 use super::quote::{identifier, literal};
-use super::sql::{Sql, SqlError};
+use super::sql::{SLOW, Sql, SqlError};
 
-/// What became of a declared role.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What became of a declared role or database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// UID of the DatabaseUser.
+    /// UID of the resource.
     pub uid: String,
-    /// The role's OID, if it is there and was made for this DatabaseUser.
+    /// The OID of what is there and was made for this resource.
     pub oid: Option<u32>,
     /// What was missing.
     pub plan: Plan,
@@ -37,6 +40,11 @@ fn acl(column: &str, owner: &str) -> String {
     ACL.replace("{acl}", column).replace("{owner}", owner)
 }
 
+/// Time limit of a statement that makes or drops a database or an extension: it copies or removes files.
+const LONG: Duration = Duration::from_secs(60);
+/// Beyond it nothing more is heard of such a statement.
+const LONG_ANSWER: Duration = Duration::from_secs(65);
+
 /// Roles, and databases without their content. The names are those of [`Catalogue`].
 fn shared_query() -> String {
     format!(
@@ -54,16 +62,38 @@ fn shared_query() -> String {
                 'verifier', r.rolpassword,
                 'comment', shobj_description(r.oid, 'pg_authid'))) FROM pg_authid r),
             'databases', (SELECT jsonb_object_agg(d.datname, jsonb_build_object(
-                'owner', pg_get_userbyid(d.datdba), 'acl', {}, 'schemas', '{{}}'::jsonb))
-              FROM pg_database d WHERE d.datallowconn AND NOT d.datistemplate AND d.datconnlimit <> -2))::text"#,
+                'owner', pg_get_userbyid(d.datdba), 'acl', {}, 'schemas', '{{}}'::jsonb,
+                'oid', d.oid::int8, 'comment', shobj_description(d.oid, 'pg_database'),
+                'connection_limit', nullif(d.datconnlimit, -1),
+                'public', (SELECT coalesce(jsonb_agg(DISTINCT a.privilege_type), '[]')
+                   FROM aclexplode(coalesce(d.datacl, acldefault('d', d.datdba))) a
+                  WHERE a.grantee = 0 AND a.grantor = d.datdba),
+                'encoding', pg_encoding_to_char(d.encoding), 'locale', d.datcollate))
+              FROM pg_database d WHERE {OPEN}),
+            'closed', (SELECT jsonb_object_agg(d.datname, jsonb_build_object(
+                'oid', d.oid::int8, 'owner', pg_get_userbyid(d.datdba), 'comment', shobj_description(d.oid, 'pg_database'),
+                'is_invalid', d.datconnlimit = -2))
+              FROM pg_database d WHERE NOT ({OPEN})))::text"#,
         acl("d.datacl", "d.datdba")
     )
 }
 
-/// The content of the database that it runs in: the schemas of [`Database`].
+/// Databases that take connections and are no templates.
+const OPEN: &str = "d.datallowconn AND NOT d.datistemplate AND d.datconnlimit <> -2";
+
+/// Extensions that can be made.
+const AVAILABLE: &str = "WITH versions AS MATERIALIZED (
+        SELECT v.name, jsonb_object_agg(v.version, jsonb_build_object(
+                'schema', v.schema, 'requires', coalesce(to_jsonb(v.requires), '[]'))) AS all
+          FROM pg_available_extension_versions v GROUP BY v.name)
+    SELECT coalesce(jsonb_object_agg(e.name, jsonb_build_object(
+                'default_version', e.default_version, 'versions', v.all)), '{}')::text
+      FROM pg_available_extensions e JOIN versions v ON v.name = e.name WHERE e.default_version IS NOT NULL";
+
+/// What is in the database that it runs in: [`Content`].
 fn content_query() -> String {
     format!(
-        "SELECT coalesce(jsonb_object_agg(n.nspname, jsonb_build_object(
+        "SELECT jsonb_build_object('schemas', (SELECT coalesce(jsonb_object_agg(n.nspname, jsonb_build_object(
             'owner', pg_get_userbyid(n.nspowner),
             'acl', {},
             'relations', (SELECT coalesce(jsonb_object_agg(c.relname, jsonb_build_object(
@@ -73,8 +103,11 @@ fn content_query() -> String {
             'defaults', (SELECT coalesce(jsonb_object_agg(pg_get_userbyid(o.defaclrole), o.kinds), '{{}}') FROM (
                 SELECT f.defaclrole, jsonb_object_agg(CASE f.defaclobjtype WHEN 'S' THEN 'Sequence' ELSE 'Table' END, {}) AS kinds
                   FROM pg_default_acl f WHERE f.defaclnamespace = n.oid AND f.defaclobjtype IN ('r', 'S')
-                 GROUP BY f.defaclrole) o))), '{{}}')::text
-          FROM pg_namespace n WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'",
+                 GROUP BY f.defaclrole) o))), '{{}}')
+          FROM pg_namespace n WHERE n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'),
+        'extensions', (SELECT coalesce(jsonb_object_agg(x.extname, jsonb_build_object(
+                'version', x.extversion, 'schema', n.nspname)), '{{}}')
+          FROM pg_extension x JOIN pg_namespace n ON n.oid = x.extnamespace))::text",
         acl("n.nspacl", "n.nspowner"),
         acl("c.relacl", "c.relowner"),
         acl("f.defaclacl", "f.defaclrole")
@@ -87,45 +120,27 @@ const WHERE_GRANTED: &str = "SELECT DISTINCT d.datname::text FROM pg_shdepend s 
      WHERE s.refclassid = 'pg_authid'::regclass AND s.deptype = 'a' AND r.rolname = ANY ($1)";
 
 impl Sql {
-    /// Runs what is missing of what is declared, each role for itself, and each database in a transaction of its own. A role is
-    /// `Settled` without an error only if a second look at the catalogue finds nothing missing. A commit waits for the standbys that
-    /// the durability asks for.
+    /// Runs what is missing of what is declared, each for itself, and each database in a transaction of its own. What waits for
+    /// something that is made meanwhile is planned once more. Something is `Settled` without an error only if a second look at the
+    /// catalogue finds nothing missing. A commit waits for the standbys that the durability asks for.
     ///
     /// # Errors
     /// As [`Sql::run`], if the catalogue cannot be read.
     pub async fn settle_access(&mut self, declared: &[Declared]) -> Result<Vec<Settled>, SqlError> {
-        let mut known = self.catalogue(declared).await?;
-        let others = declared.iter().map(|wanted| wanted.uid.as_str()).collect();
-        let mut settled = Vec::new();
-        for wanted in declared {
-            let plan = planned(wanted, &known, &others);
-            let mut error = None;
-            if wanted.policy != ManagementPolicy::Observe {
-                error = self.run_plan(&plan).await.err().map(|error| error.to_string());
-                // The next one sees it: of two of one name the first has the role.
-                for step in &plan.steps {
-                    let _ = known.run(step.database.as_deref().unwrap_or(""), &step.statement);
-                }
-            }
-            settled.push(Settled {
-                uid: wanted.uid.clone(),
-                oid: None,
-                plan,
-                left: Plan::default(),
-                error,
-            });
+        let others: BTreeSet<&str> = declared.iter().map(Declared::uid).collect();
+        let mut settled: Vec<Settled> = declared.iter().map(|wanted| Settled::of(wanted.uid())).collect();
+        let waiting = self
+            .settle_once(declared, in_order(declared), &others, &mut settled)
+            .await?;
+        if settled.iter().any(|settled| !settled.plan.steps.is_empty()) && !waiting.is_empty() {
+            self.settle_once(declared, waiting, &others, &mut settled).await?;
         }
-        drop(known);
         let after = self.catalogue(declared).await?;
         for (wanted, settled) in declared.iter().zip(&mut settled) {
-            let own = mark(&wanted.uid);
-            let role = after.roles.get(&wanted.name);
-            settled.oid = role
-                .filter(|role| role.comment.as_ref() == Some(&own))
-                .map(|role| role.oid);
+            settled.oid = wanted.oid(&after);
             settled.left = planned(wanted, &after, &others);
             let missing = settled.left.steps.len();
-            if settled.error.is_none() && wanted.policy != ManagementPolicy::Observe && missing > 0 {
+            if settled.error.is_none() && wanted.policy() != ManagementPolicy::Observe && missing > 0 {
                 settled.error = Some(format!(
                     "PostgreSQL has taken the statements, and {missing} are missing still"
                 ));
@@ -134,26 +149,63 @@ impl Sql {
         Ok(settled)
     }
 
-    /// The catalogue, with the content of the databases that matter to these roles.
+    /// Plans and runs those with these numbers. Returns the numbers of those that wait for something.
+    async fn settle_once(
+        &mut self,
+        declared: &[Declared],
+        numbers: Vec<usize>,
+        others: &BTreeSet<&str>,
+        settled: &mut [Settled],
+    ) -> Result<Vec<usize>, SqlError> {
+        let mut known = self.catalogue(declared).await?;
+        let mut waiting = Vec::new();
+        for number in numbers {
+            let (wanted, settled) = (&declared[number], &mut settled[number]);
+            let plan = planned(wanted, &known, others);
+            if wanted.policy() != ManagementPolicy::Observe {
+                settled.error = self
+                    .run_plan(&plan, &mut known)
+                    .await
+                    .err()
+                    .map(|error| error.to_string());
+            }
+            if plan.waits.is_some() {
+                waiting.push(number);
+            }
+            settled.plan.steps.extend(plan.steps);
+            (settled.plan.refusal, settled.plan.waits) = (plan.refusal, plan.waits);
+        }
+        Ok(waiting)
+    }
+
+    /// The catalogue, with the content of the databases that matter to what is declared.
     ///
     /// # Errors
     /// As [`Sql::run`].
     pub async fn catalogue(&mut self, declared: &[Declared]) -> Result<Catalogue, SqlError> {
         let mut catalogue: Catalogue = self.json(&shared_query()).await?;
-        let names: Vec<&str> = declared.iter().map(|wanted| wanted.name.as_str()).collect();
+        let mut names: Vec<&str> = Vec::new();
+        let mut all: BTreeSet<String> = BTreeSet::new();
+        for wanted in declared {
+            match wanted {
+                Declared::Role(role) => {
+                    names.push(&role.name);
+                    all.extend(role.grants.iter().map(|access| access.database.clone()));
+                }
+                Declared::Database(database) => all.extend((!database.drop).then(|| database.name.clone())),
+            }
+        }
         let granted = self
             .run(async |client| client.query_typed(WHERE_GRANTED, &[(&names, Type::TEXT_ARRAY)]).await)
             .await?;
-        let granted = granted.iter().filter_map(|row| row.try_get::<_, String>(0).ok());
-        let named = declared.iter().flat_map(|wanted| &wanted.grants);
-        let all: BTreeSet<String> = named.map(|access| access.database.clone()).chain(granted).collect();
+        all.extend(granted.iter().filter_map(|row| row.try_get::<_, String>(0).ok()));
         for name in all {
             let Some(database) = catalogue.databases.get_mut(&name) else {
                 continue;
             };
-            match self.in_database(&name).json(&content_query()).await {
-                Ok(schemas) => database.schemas = schemas,
-                // The roles that have nothing to do with it need not wait for it.
+            match self.in_database(&name).json::<Content>(&content_query()).await {
+                Ok(content) => (database.schemas, database.extensions) = (content.schemas, content.extensions),
+                // Those that have nothing to do with it need not wait for it.
                 Err(SqlError::Refused(why)) => {
                     catalogue.databases.remove(&name);
                     catalogue.unreadable.insert(name, why);
@@ -161,7 +213,24 @@ impl Sql {
                 Err(error) => return Err(error),
             }
         }
+        let has_extensions =
+            |wanted: &Declared| matches!(wanted, Declared::Database(database) if !database.extensions.is_empty());
+        if declared.iter().any(has_extensions) {
+            catalogue.available = self.available().await?;
+        }
         Ok(catalogue)
+    }
+
+    /// Extensions that can be made.
+    async fn available(&mut self) -> Result<BTreeMap<String, Available>, SqlError> {
+        match self.json(AVAILABLE).await {
+            // A broken file of one extension hides all of them, and must stop nobody who needs none.
+            Err(SqlError::Refused(error)) => {
+                tracing::error!("read which extensions the image has: {error}");
+                Ok(BTreeMap::new())
+            }
+            read => read,
+        }
     }
 
     async fn json<T: serde::de::DeserializeOwned>(&mut self, query: &str) -> Result<T, SqlError> {
@@ -173,19 +242,22 @@ impl Sql {
         serde_json::from_str(&text).map_err(|error| broken(&error))
     }
 
-    /// Runs what belongs to one database after the other. What fails in one keeps nothing from being done in the next, but what
-    /// fails about the role itself does.
-    async fn run_plan(&mut self, plan: &Plan) -> Result<(), SqlError> {
-        let mut rest = plan.steps.as_slice();
+    /// Runs one batch after the other, and has `known` say so. What fails in one database keeps nothing from being done in the next,
+    /// but what fails about the role or database itself does.
+    async fn run_plan(&mut self, plan: &Plan, known: &mut Catalogue) -> Result<(), SqlError> {
         let mut done = Ok(());
-        while let Some(first) = rest.first() {
-            let same = rest.iter().take_while(|step| step.database == first.database).count();
-            let (now, later) = rest.split_at(same);
-            match &first.database {
-                None => self.run_steps(now).await?,
-                Some(database) => done = done.and(self.in_database(database).run_steps(now).await),
+        for batch in plan.batches() {
+            let ran = match batch.database {
+                None if batch.alone => self.run_alone(batch.steps).await,
+                None => self.run_steps(batch.steps).await,
+                Some(database) => self.in_database(database).run_steps(batch.steps).await,
+            };
+            match ran {
+                // The next one sees it: of two of one name the first has the role.
+                Ok(()) => model(&batch, known),
+                Err(error) if batch.database.is_none() => return Err(error),
+                Err(error) => done = done.and(Err(error)),
             }
-            rest = later;
         }
         done
     }
@@ -194,18 +266,70 @@ impl Sql {
     async fn run_steps(&mut self, steps: &[Step]) -> Result<(), SqlError> {
         let statements: Vec<String> = steps.iter().map(|step| render(&step.statement)).collect();
         let statements = statements.join("; ");
+        let is_long = |step: &Step| matches!(step.statement, Statement::Extension { .. });
+        let (limit, more) = match steps.iter().any(is_long) {
+            true => (
+                LONG_ANSWER,
+                format!("SET LOCAL statement_timeout = {}; ", LONG.as_millis()),
+            ),
+            false => (SLOW, String::new()),
+        };
         // Event triggers would run as a superuser, and their functions may belong to anybody.
         let script = format!(
-            "{SILENTLY}; SET LOCAL synchronous_commit = on; SET LOCAL session_replication_role = replica; {statements}; COMMIT"
+            "{SILENTLY}; SET LOCAL synchronous_commit = on; SET LOCAL session_replication_role = replica; {more}{statements}; COMMIT"
         );
-        self.run(async |client| super::members::silently(client, &script).await)
+        self.within(limit, async |client| super::members::silently(client, &script).await)
             .await?;
-        for step in steps {
-            let PlannedStatement { database, sql, .. } = told(step);
-            tracing::info!(database, sql, "done for a DatabaseUser");
-        }
+        tell_of(steps);
         Ok(())
     }
+
+    /// Runs each in no transaction block, in a session of its own.
+    async fn run_alone(&self, steps: &[Step]) -> Result<(), SqlError> {
+        let settings = format!(
+            "SET synchronous_commit = on; SET statement_timeout = {}",
+            LONG.as_millis()
+        );
+        for step in steps {
+            let statement = render(&step.statement);
+            let work = async |client: &Client| {
+                client.batch_execute(&settings).await?;
+                client.batch_execute(&statement).await
+            };
+            self.another().within(LONG_ANSWER, work).await?;
+        }
+        tell_of(steps);
+        Ok(())
+    }
+}
+
+fn tell_of(steps: &[Step]) {
+    for step in steps {
+        let PlannedStatement { database, sql, .. } = told(step);
+        tracing::info!(database, sql, "done for what is declared");
+    }
+}
+
+fn model(batch: &Batch<'_>, known: &mut Catalogue) {
+    for step in batch.steps {
+        let _ = known.run(batch.database.unwrap_or(""), &step.statement);
+    }
+}
+
+impl Settled {
+    fn of(uid: &str) -> Self {
+        Self {
+            uid: uid.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
+/// The numbers of what is declared in the order in which it is settled: roles first, since they own databases.
+fn in_order(declared: &[Declared]) -> Vec<usize> {
+    let is_role = |number: &usize| matches!(declared[*number], Declared::Role(_));
+    let (roles, databases): (Vec<usize>, Vec<usize>) = (0..declared.len()).partition(is_role);
+    roles.into_iter().chain(databases).collect()
 }
 
 fn planned(wanted: &Declared, catalogue: &Catalogue, others: &BTreeSet<&str>) -> Plan {
@@ -223,6 +347,9 @@ pub fn told(step: &Step) -> PlannedStatement {
         | Statement::AlterRole { .. }
         | Statement::Comment { .. }
         | Statement::DropRole { .. }
+        | Statement::Database { .. }
+        | Statement::Schema { .. }
+        | Statement::Extension { .. }
         | Statement::Grant { .. }
         | Statement::Revoke { .. } => None,
     };
@@ -248,8 +375,60 @@ fn render(statement: &Statement) -> String {
         }
         Statement::Comment { name, text } => format!("COMMENT ON ROLE {} IS {}", identifier(name), literal(text)),
         Statement::DropRole { name } => format!("DROP ROLE {}", identifier(name)),
+        Statement::Database { name, change } => of_database(&identifier(name), change),
+        Statement::Schema { name, change } => match change {
+            SchemaChange::Create { owner } => {
+                format!("CREATE SCHEMA {} AUTHORIZATION {}", identifier(name), identifier(owner))
+            }
+            SchemaChange::SetOwner(owner) => {
+                format!("ALTER SCHEMA {} OWNER TO {}", identifier(name), identifier(owner))
+            }
+        },
+        Statement::Extension { name, change } => of_extension(&identifier(name), change),
         Statement::Grant { on, privileges, to } => change("GRANT", on, privileges, "TO", to),
         Statement::Revoke { on, privileges, from } => change("REVOKE", on, privileges, "FROM", from),
+    }
+}
+
+/// `name` is quoted.
+fn of_database(name: &str, change: &DatabaseChange) -> String {
+    match change {
+        DatabaseChange::Create { owner, locale } => {
+            let owner = identifier(owner);
+            let locale = locale
+                .as_ref()
+                .map_or(String::new(), |locale| format!(" LOCALE {}", literal(locale)));
+            format!(
+                "CREATE DATABASE {name} OWNER {owner} TEMPLATE template0 ENCODING 'UTF8'{locale} ALLOW_CONNECTIONS false"
+            )
+        }
+        DatabaseChange::Comment(text) => format!("COMMENT ON DATABASE {name} IS {}", literal(text)),
+        DatabaseChange::Rename { to } => format!("ALTER DATABASE {name} RENAME TO {}", identifier(to)),
+        DatabaseChange::Open => format!("ALTER DATABASE {name} ALLOW_CONNECTIONS true"),
+        DatabaseChange::Limit(limit) => {
+            format!("ALTER DATABASE {name} CONNECTION LIMIT {}", limit.map_or(-1, i64::from))
+        }
+        DatabaseChange::SetOwner(owner) => format!("ALTER DATABASE {name} OWNER TO {}", identifier(owner)),
+        DatabaseChange::SetPublic(true) => format!("GRANT CONNECT, TEMPORARY ON DATABASE {name} TO PUBLIC"),
+        DatabaseChange::SetPublic(false) => format!("REVOKE CONNECT, TEMPORARY ON DATABASE {name} FROM PUBLIC"),
+        DatabaseChange::Drop => format!("DROP DATABASE {name}"),
+    }
+}
+
+/// `name` is quoted.
+fn of_extension(name: &str, change: &ExtensionChange) -> String {
+    match change {
+        ExtensionChange::Create { version, schema } => {
+            // The search path has PostgreSQL's own schema only, which is no place for it.
+            let schema = schema
+                .as_ref()
+                .map_or(String::new(), |schema| format!(" SCHEMA {}", identifier(schema)));
+            let version = version
+                .as_ref()
+                .map_or(String::new(), |version| format!(" VERSION {}", literal(version)));
+            format!("CREATE EXTENSION IF NOT EXISTS {name}{schema}{version}")
+        }
+        ExtensionChange::Update { to } => format!("ALTER EXTENSION {name} UPDATE TO {}", literal(to)),
     }
 }
 

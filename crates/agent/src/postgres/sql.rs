@@ -83,7 +83,7 @@ const PINNED_SINCE_17: [(&str, &str); 2] = [
 /// Time limit of a connection and of questions: a local server that takes longer hangs.
 const QUICK: Duration = Duration::from_secs(2);
 /// Time limit of statements that write.
-const SLOW: Duration = Duration::from_secs(15);
+pub(super) const SLOW: Duration = Duration::from_secs(15);
 /// See [`Sql::write_canary`].
 const CANARY: Duration = Duration::from_secs(60);
 /// See [`Sql::greet`].
@@ -215,7 +215,11 @@ impl Sql {
         self.within(SLOW, work).await
     }
 
-    async fn within<T>(
+    /// Runs `work` on the connection, with this time limit.
+    ///
+    /// # Errors
+    /// As [`Sql::status`], with `limit` as the time limit.
+    pub(super) async fn within<T>(
         &mut self,
         limit: Duration,
         work: impl AsyncFnOnce(&Client) -> Result<T, tokio_postgres::Error>,

@@ -149,7 +149,7 @@ fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name.as_str()) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-fn is_locale(locale: &str) -> bool {
+pub(crate) fn is_locale(locale: &str) -> bool {
     let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'@' | b'-');
     (1..=64).contains(&locale.len()) && locale.bytes().all(inner)
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::statement::{Attributes, Object, Privilege, RelationKind, Secret, Statement};
+use super::statement::{Attributes, Object, Privilege, RelationKind, Secret};
 
 /// A snapshot of the catalogue, or a model of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,12 @@ pub struct Catalogue {
     /// Databases that could not be read, and why. They are not among `databases`.
     #[serde(default)]
     pub unreadable: BTreeMap<String, String>,
+    /// Databases that take no connections, and templates, by name.
+    #[serde(default)]
+    pub closed: BTreeMap<String, Closed>,
+    /// Extensions that can be made, by name. They are read only if a declared database has extensions.
+    #[serde(default)]
+    pub available: BTreeMap<String, Available>,
 }
 
 /// A role.
@@ -42,8 +48,79 @@ pub struct Database {
     pub owner: String,
     /// What its owner has granted on it.
     pub acl: Acl,
-    /// Its schemas, by name, without PostgreSQL's own. They are read only where a grant names the database.
+    /// Its schemas, by name, without PostgreSQL's own. They are read only where a grant or a declared database names the database.
     pub schemas: BTreeMap<String, Schema>,
+    /// Its OID: another database of the same name has another one.
+    #[serde(default)]
+    pub oid: u32,
+    /// Its comment.
+    #[serde(default)]
+    pub comment: Option<String>,
+    /// How many sessions it may have; `None` for any number.
+    #[serde(default)]
+    pub connection_limit: Option<u32>,
+    /// What its owner lets PUBLIC do.
+    #[serde(default)]
+    pub public: BTreeSet<Privilege>,
+    /// Its encoding.
+    #[serde(default)]
+    pub encoding: String,
+    /// Its locale, for sorting.
+    #[serde(default)]
+    pub locale: String,
+    /// Its extensions, by name. They are read together with `schemas`.
+    #[serde(default)]
+    pub extensions: BTreeMap<String, Extension>,
+}
+
+/// What is read of a database in a session of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    /// Its schemas.
+    pub schemas: BTreeMap<String, Schema>,
+    /// Its extensions.
+    pub extensions: BTreeMap<String, Extension>,
+}
+
+/// A database that takes no connections, or is a template.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Closed {
+    /// Its OID.
+    pub oid: u32,
+    /// The role that owns it.
+    pub owner: String,
+    /// Its comment.
+    pub comment: Option<String>,
+    /// Its drop was interrupted: it can be dropped, and nothing else.
+    #[serde(default)]
+    pub is_invalid: bool,
+}
+
+/// An extension of a database.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extension {
+    /// Its version.
+    pub version: String,
+    /// The schema with its objects.
+    pub schema: String,
+}
+
+/// An extension that can be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Available {
+    /// The version that is made if none is named.
+    pub default_version: String,
+    /// All versions.
+    pub versions: BTreeMap<String, AvailableVersion>,
+}
+
+/// A version of an extension that can be made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AvailableVersion {
+    /// The only schema that it can be in; `None` for any.
+    pub schema: Option<String>,
+    /// Extensions that it needs.
+    pub requires: Vec<String>,
 }
 
 /// A schema.
@@ -80,58 +157,6 @@ impl Catalogue {
         acl.and_then(|acl| acl.get(role)).cloned().unwrap_or_default()
     }
 
-    /// Does in this model what PostgreSQL does when it runs a statement in this database.
-    ///
-    /// # Errors
-    /// Fails if PostgreSQL would refuse it.
-    pub fn run(&mut self, database: &str, statement: &Statement) -> Result<(), String> {
-        match statement {
-            Statement::CreateRole { name, attributes } => {
-                if self.roles.contains_key(name) {
-                    return Err(format!("role {name:?} already exists"));
-                }
-                let oid = self.roles.values().map(|role| role.oid).max().unwrap_or(16_383) + 1;
-                let role = Role {
-                    oid,
-                    attributes: attributes.clone(),
-                    ..Role::default()
-                };
-                self.roles.insert(name.clone(), role);
-            }
-            Statement::AlterRole { name, attributes } => {
-                let role = self.role(name)?;
-                (role.attributes, role.is_mighty) = (attributes.clone(), false);
-            }
-            Statement::SetVerifier { name, verifier } => self.role(name)?.verifier.clone_from(verifier),
-            Statement::Comment { name, text } => self.role(name)?.comment = Some(text.clone()),
-            Statement::DropRole { name } => {
-                self.role(name)?;
-                if self.databases.values().any(|database| database.depends_on(name)) {
-                    return Err(format!(
-                        "role {name:?} cannot be dropped because some objects depend on it"
-                    ));
-                }
-                self.roles.remove(name);
-            }
-            Statement::Grant { on, privileges, to } => {
-                self.role(to)?;
-                let granted = self.acl(database, on)?.entry(to.clone()).or_default();
-                granted.extend(privileges);
-            }
-            Statement::Revoke { on, privileges, from } => {
-                self.role(from)?;
-                let acl = self.acl(database, on)?;
-                if let Some(granted) = acl.get_mut(from) {
-                    granted.retain(|privilege| !privileges.contains(privilege));
-                    if granted.is_empty() {
-                        acl.remove(from);
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// Whether the role owns this, so that nothing has to be granted to it.
     pub fn owns(&self, database: &str, on: &Object, role: &str) -> bool {
         self.find(database, on).is_some_and(|(owner, _)| owner == role)
@@ -157,49 +182,5 @@ impl Catalogue {
                 kind,
             } => (owner, schema(of)?.defaults.get(owner).and_then(|kinds| kinds.get(kind))),
         })
-    }
-
-    fn role(&mut self, name: &str) -> Result<&mut Role, String> {
-        let role = self.roles.get_mut(name);
-        role.ok_or_else(|| format!("role {name:?} does not exist"))
-    }
-
-    fn acl(&mut self, database: &str, on: &Object) -> Result<&mut Acl, String> {
-        let found = self.databases.get_mut(database);
-        let found = found.ok_or_else(|| format!("database {database:?} does not exist"))?;
-        found.acl_mut(on).ok_or_else(|| format!("{on:?} does not exist"))
-    }
-}
-
-impl Database {
-    /// Whether the role owns something here, or something here is granted to it.
-    fn depends_on(&self, role: &str) -> bool {
-        let named =
-            |owner: &String, acl: &Acl| owner == role || acl.get(role).is_some_and(|granted| !granted.is_empty());
-        let in_schema = |schema: &Schema| {
-            let mut futures = schema
-                .defaults
-                .iter()
-                .flat_map(|(owner, kinds)| kinds.values().map(move |acl| (owner, acl)));
-            named(&schema.owner, &schema.acl)
-                || schema.relations.values().any(|found| named(&found.owner, &found.acl))
-                || futures.any(|(owner, acl)| !acl.is_empty() && named(owner, acl))
-        };
-        named(&self.owner, &self.acl) || self.schemas.values().any(in_schema)
-    }
-
-    fn acl_mut(&mut self, on: &Object) -> Option<&mut Acl> {
-        match on {
-            Object::Database(_) => Some(&mut self.acl),
-            Object::Schema(name) => Some(&mut self.schemas.get_mut(name)?.acl),
-            Object::Relation { schema, name, kind } => {
-                let relation = self.schemas.get_mut(schema)?.relations.get_mut(name)?;
-                (relation.kind == *kind).then_some(&mut relation.acl)
-            }
-            Object::Future { schema, owner, kind } => {
-                let of = self.schemas.get_mut(schema)?.defaults.entry(owner.clone()).or_default();
-                Some(of.entry(*kind).or_default())
-            }
-        }
     }
 }

@@ -2,15 +2,106 @@
 
 use std::collections::BTreeSet;
 
-use api::user::{Adoption, ManagementPolicy};
+use api::declared::{Adoption, ManagementPolicy};
 use serde::{Deserialize, Serialize};
 
+use super::catalogue::Catalogue;
 use super::statement::{Attributes, Privilege, Secret};
+
+/// What a resource declares. An agent that is older than a kind passes over what is declared of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Declared {
+    /// By a DatabaseUser.
+    Role(DeclaredRole),
+    /// By a Database.
+    Database(DeclaredDatabase),
+}
+
+impl Declared {
+    /// UID of the resource.
+    pub fn uid(&self) -> &str {
+        match self {
+            Self::Role(role) => &role.uid,
+            Self::Database(database) => &database.uid,
+        }
+    }
+
+    /// How much of the plan is run.
+    pub fn policy(&self) -> ManagementPolicy {
+        match self {
+            Self::Role(role) => role.policy,
+            Self::Database(database) => database.policy,
+        }
+    }
+
+    /// The resource goes, and what was made for it is to go with it.
+    pub fn drops(&self) -> bool {
+        match self {
+            Self::Role(role) => role.drop,
+            Self::Database(database) => database.drop,
+        }
+    }
+
+    /// The same, but what was made for the resource is to go with it. It has this OID.
+    #[must_use]
+    pub fn going(self, oid: u32) -> Self {
+        match self {
+            Self::Role(role) => Self::Role(DeclaredRole { drop: true, ..role }),
+            Self::Database(database) => Self::Database(DeclaredDatabase {
+                drop: true,
+                oid: Some(oid),
+                ..database
+            }),
+        }
+    }
+
+    /// The same, with an empty text for the verifier of a password.
+    #[must_use]
+    pub fn without_verifier(&self) -> Self {
+        match self {
+            Self::Role(role) => {
+                let password = match &role.password {
+                    Password::Verifier(_) => Password::Verifier(Secret(String::new())),
+                    Password::None => Password::None,
+                    Password::External => Password::External,
+                };
+                Self::Role(DeclaredRole {
+                    password,
+                    ..role.clone()
+                })
+            }
+            Self::Database(database) => Self::Database(database.clone()),
+        }
+    }
+
+    /// The OID of what PostgreSQL has that was made for this resource.
+    pub fn oid(&self, catalogue: &Catalogue) -> Option<u32> {
+        match self {
+            Self::Role(declared) => {
+                let role = catalogue.roles.get(&declared.name)?;
+                (role.comment == Some(mark(&declared.uid))).then_some(role.oid)
+            }
+            Self::Database(declared) => {
+                let own = Some(mark_of_database(&declared.uid));
+                let open = catalogue.databases.get(&declared.name);
+                let open = open.filter(|found| found.comment == own).map(|found| found.oid);
+                let closed = catalogue.closed.get(&declared.name);
+                let closed = closed.filter(|found| found.comment == own).map(|found| found.oid);
+                let new = catalogue
+                    .closed
+                    .get(&temporary_name(&declared.uid))
+                    .map(|found| found.oid);
+                open.or(closed).or(new)
+            }
+        }
+    }
+}
 
 /// A role that is declared by a DatabaseUser.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Declared {
+pub struct DeclaredRole {
     /// UID of the DatabaseUser.
     pub uid: String,
     /// The role's name.
@@ -58,9 +149,80 @@ pub struct Access {
     pub future: bool,
 }
 
+/// A database that is declared by a Database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeclaredDatabase {
+    /// UID of the Database.
+    pub uid: String,
+    /// The database's name.
+    pub name: String,
+    /// The role that owns it.
+    pub owner: String,
+    /// Its locale when it is made; `None`: that of the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locale: Option<String>,
+    /// How many sessions it may have; `None` for any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connection_limit: Option<u32>,
+    /// PUBLIC may connect to it and make temporary tables.
+    pub public_connect: bool,
+    /// Its extensions: each may need those before it.
+    pub extensions: Vec<DeclaredExtension>,
+    /// Its schemas.
+    pub schemas: Vec<DeclaredSchema>,
+    /// What becomes of a database of this name that was not made for this Database.
+    #[serde(default)]
+    pub adoption: Adoption,
+    /// How much of the plan is run.
+    #[serde(default)]
+    pub policy: ManagementPolicy,
+    /// The Database goes, and the database is to go with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drop: bool,
+    /// The OID of the database that is to go: one that was made again under the same name has another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oid: Option<u32>,
+}
+
+/// An extension.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeclaredExtension {
+    /// Its name.
+    pub name: String,
+    /// Its version; `None`: any, and the default one when it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Where its objects are; `None`: anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
+}
+
+/// A schema.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeclaredSchema {
+    /// Its name.
+    pub name: String,
+    /// The role that owns it; `None`: any, and the database's owner when it is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+}
+
 /// What the comment of a role says that was made for this DatabaseUser.
 pub fn mark(uid: &str) -> String {
     format!("{MARK}{uid}")
 }
 
 pub(super) const MARK: &str = "made for DatabaseUser ";
+
+/// What the comment of a database says that was made for this Database.
+pub fn mark_of_database(uid: &str) -> String {
+    format!("{MARK_OF_DATABASE}{uid}")
+}
+
+pub(super) const MARK_OF_DATABASE: &str = "made for Database ";
+
+/// The name of a database that is being made for this Database, until it has its comment. No resource can ask for such a name.
+pub fn temporary_name(uid: &str) -> String {
+    format!("cdb_new_{uid}")
+}

@@ -1,7 +1,7 @@
 //! What operator and agents tell each other: the operator writes what is declared into the Secret `NAME-access`, the primary's agent
-//! what became of it into the ConfigMap of that name. Both have one key for each DatabaseUser, its UID.
+//! what became of it into the ConfigMap of that name. Both have one key for each DatabaseUser and each Database, its UID.
 
-use api::user::PlannedStatement;
+use api::declared::PlannedStatement;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
@@ -23,12 +23,15 @@ pub struct Published {
 pub struct Report {
     /// The time of the entry that it is about.
     pub of: DateTime<Utc>,
-    /// The role's OID, if there is a role.
+    /// The OID of what was made for the resource, if there is something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oid: Option<u32>,
     /// Why nothing can be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// `refusal` is something that is not there yet: what can be done without it is done, and the rest when it is there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
     /// Why not all of it was done, in PostgreSQL's words. It is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -19,6 +19,12 @@ pub enum Statement {
     Comment { name: String, text: String },
     /// The role goes. PostgreSQL refuses that while it owns something, or has been granted something.
     DropRole { name: String },
+    /// Of a whole database.
+    Database { name: String, change: DatabaseChange },
+    /// Of a schema of the database that it runs in.
+    Schema { name: String, change: SchemaChange },
+    /// Of an extension of the database that it runs in.
+    Extension { name: String, change: ExtensionChange },
     Grant {
         on: Object,
         privileges: BTreeSet<Privilege>,
@@ -28,6 +34,71 @@ pub enum Statement {
         on: Object,
         privileges: BTreeSet<Privilege>,
         from: String,
+    },
+}
+
+impl Statement {
+    /// Whether PostgreSQL runs it in no transaction block.
+    pub fn runs_alone(&self) -> bool {
+        match self {
+            Self::Database { change, .. } => matches!(change, DatabaseChange::Create { .. } | DatabaseChange::Drop),
+            Self::CreateRole { .. }
+            | Self::AlterRole { .. }
+            | Self::SetVerifier { .. }
+            | Self::Comment { .. }
+            | Self::DropRole { .. }
+            | Self::Schema { .. }
+            | Self::Extension { .. }
+            | Self::Grant { .. }
+            | Self::Revoke { .. } => false,
+        }
+    }
+}
+
+/// What is done to a database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields of PostgreSQL's statements")]
+pub enum DatabaseChange {
+    /// It is made from `template0`, and takes no connections yet.
+    Create {
+        owner: String,
+        locale: Option<String>,
+    },
+    /// A comment on it.
+    Comment(String),
+    Rename {
+        to: String,
+    },
+    /// It takes connections.
+    Open,
+    /// How many sessions it may have; `None` for any number.
+    Limit(Option<u32>),
+    SetOwner(String),
+    /// Whether PUBLIC may connect and make temporary tables.
+    SetPublic(bool),
+    /// It goes, with all its data. PostgreSQL refuses that while it has sessions.
+    Drop,
+}
+
+/// What is done to a schema.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields of PostgreSQL's statements")]
+pub enum SchemaChange {
+    Create { owner: String },
+    SetOwner(String),
+}
+
+/// What is done to an extension.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(missing_docs, reason = "the fields of PostgreSQL's statements")]
+pub enum ExtensionChange {
+    /// `None`: the default version; the schema that the extension asks for.
+    Create {
+        version: Option<String>,
+        schema: Option<String>,
+    },
+    Update {
+        to: String,
     },
 }
 

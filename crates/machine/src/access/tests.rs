@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::user::{Adoption, ManagementPolicy as Policy};
+use api::declared::{Adoption, ManagementPolicy as Policy};
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -77,6 +77,7 @@ fn database() -> impl Strategy<Value = Database> {
             owner: owner.clone(),
             acl,
             schemas: schemas.clone().into(),
+            ..Database::default()
         })
     })
 }
@@ -113,7 +114,7 @@ fn catalogue() -> impl Strategy<Value = Catalogue> {
         Catalogue {
             roles: roles.collect(),
             databases: databases.into(),
-            unreadable: BTreeMap::new(),
+            ..Catalogue::default()
         }
     })
 }
@@ -133,7 +134,7 @@ fn access() -> impl Strategy<Value = Access> {
         })
 }
 
-fn declared() -> impl Strategy<Value = Declared> {
+fn declared() -> impl Strategy<Value = DeclaredRole> {
     let name = select(&["app", "other", "new", "a\"; DROP ROLE postgres;--"][..]);
     let password = select(vec![
         Password::None,
@@ -144,7 +145,7 @@ fn declared() -> impl Strategy<Value = Declared> {
     let policy = select(&[Policy::Full, Policy::Additive][..]);
     let grants = prop::collection::vec(access(), 0..=3);
     (name, attributes(), password, grants, adoption, policy).prop_map(
-        |(name, attributes, password, grants, adoption, policy)| Declared {
+        |(name, attributes, password, grants, adoption, policy)| DeclaredRole {
             uid: "u1".to_owned(),
             name: name.to_owned(),
             attributes,
@@ -157,13 +158,13 @@ fn declared() -> impl Strategy<Value = Declared> {
     )
 }
 
-fn planned(declared: &Declared, catalogue: &Catalogue) -> Plan {
+fn planned(declared: &DeclaredRole, catalogue: &Catalogue) -> Plan {
     planned_among(declared, catalogue, &["u1", "u2"])
 }
 
-fn planned_among(declared: &Declared, catalogue: &Catalogue, others: &[&str]) -> Plan {
+fn planned_among(declared: &DeclaredRole, catalogue: &Catalogue, others: &[&str]) -> Plan {
     plan(
-        declared,
+        &Declared::Role(declared.clone()),
         catalogue,
         &others.iter().copied().collect(),
         |stored, wanted| stored == wanted,
@@ -259,7 +260,10 @@ proptest! {
                 | Statement::AlterRole { .. }
                 | Statement::SetVerifier { .. }
                 | Statement::DropRole { .. }
-                | Statement::Comment { .. } => {}
+                | Statement::Comment { .. }
+                | Statement::Database { .. }
+                | Statement::Schema { .. }
+                | Statement::Extension { .. } => {}
             }
         }
         let role = &after.roles[&declared.name];
@@ -293,7 +297,7 @@ proptest! {
         declared in declared(),
         before in catalogue(),
     ) {
-        let going = Declared { drop: true, ..declared };
+        let going = DeclaredRole { drop: true, ..declared };
         let plan = planned(&going, &before);
         let role = before.roles.get(&going.name);
         let is_own = role.is_some_and(|role| role.comment.as_deref() == Some("made for DatabaseUser u1"));
@@ -337,8 +341,8 @@ proptest! {
     }
 }
 
-fn user(name: &str) -> Declared {
-    Declared {
+fn user(name: &str) -> DeclaredRole {
+    DeclaredRole {
         uid: "u1".to_owned(),
         name: name.to_owned(),
         attributes: Attributes::default(),
@@ -354,7 +358,7 @@ fn user(name: &str) -> Declared {
 fn the_older_of_two_with_one_name_keeps_it() {
     let mut catalogue = Catalogue::default();
     run(&mut catalogue, &planned(&user("app"), &Catalogue::default()));
-    let younger = Declared {
+    let younger = DeclaredRole {
         uid: "u2".to_owned(),
         adoption: Adoption::Full,
         ..user("app")
@@ -367,7 +371,7 @@ fn the_older_of_two_with_one_name_keeps_it() {
 fn the_role_of_a_user_that_is_gone_can_be_taken_over() {
     let mut catalogue = Catalogue::default();
     run(&mut catalogue, &planned(&user("app"), &Catalogue::default()));
-    let mut made_again = Declared {
+    let mut made_again = DeclaredRole {
         uid: "u3".to_owned(),
         ..user("app")
     };
@@ -408,7 +412,7 @@ fn a_role_of_somebody_else_is_left_alone_unless_it_is_to_be_taken_over() {
     catalogue.roles.insert("app".to_owned(), Role::default());
     let refused = planned(&user("app"), &catalogue);
     assert!(refused.refusal.is_some_and(|why| why.contains("made by somebody else")));
-    let taken = Declared {
+    let taken = DeclaredRole {
         adoption: Adoption::Full,
         ..user("app")
     };
@@ -418,7 +422,7 @@ fn a_role_of_somebody_else_is_left_alone_unless_it_is_to_be_taken_over() {
     let role = catalogue.roles.get_mut("app").unwrap();
     (role.is_mighty, role.attributes.login) = (true, true);
     for policy in [Policy::Full, Policy::Additive] {
-        let taken = Declared {
+        let taken = DeclaredRole {
             policy,
             ..taken.clone()
         };
@@ -476,7 +480,7 @@ fn names_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn what_is_not_there_is_named() {
+fn what_is_not_there_is_waited_for_and_the_rest_is_done() {
     let mut catalogue = Catalogue::default();
     let mut wanted = user("app");
     wanted.grants.push(Access {
@@ -485,9 +489,21 @@ fn what_is_not_there_is_named() {
         permissions: BTreeSet::from([Privilege::Select]),
         future: true,
     });
-    let why = planned(&wanted, &catalogue).refusal;
-    assert_eq!(why.as_deref(), Some("there is no database orders"));
+    let plan = planned(&wanted, &catalogue);
+    assert_eq!(
+        (plan.waits.as_deref(), &plan.refusal),
+        (Some("there is no database orders"), &None)
+    );
+    // The role itself waits for nothing: the database may wait for its owner.
+    run(&mut catalogue, &plan);
+    assert_eq!(catalogue.roles["app"].comment, Some(mark("u1")));
     catalogue.databases.insert("orders".to_owned(), Database::default());
-    let why = planned(&wanted, &catalogue).refusal;
-    assert_eq!(why.as_deref(), Some("there is no schema sales in database orders"));
+    let plan = planned(&wanted, &catalogue);
+    assert_eq!(
+        plan.waits.as_deref(),
+        Some("there is no schema sales in database orders")
+    );
+    run(&mut catalogue, &plan);
+    assert_eq!(planned(&wanted, &catalogue).steps, []);
+    assert_eq!(catalogue.databases["orders"].acl["app"], [Privilege::Connect].into());
 }

@@ -70,6 +70,14 @@ pub fn state_machine_page() -> String {
         let _ = writeln!(page, "| {} | {} | {} |", number + 1, rule.name, rule.what);
     }
     page.push_str(
+        "\n## Rules of SQL databases\n\n\
+         For each Database, tried in this order. The primary's agent does it, as for users.\n\n\
+         | # | rule | what |\n|---|---|---|\n",
+    );
+    for (number, rule) in crate::database::RULES.iter().enumerate() {
+        let _ = writeln!(page, "| {} | {} | {} |", number + 1, rule.name, rule.what);
+    }
+    page.push_str(
         "\n## Deadlines\n\n\
          Every wait outside `Ready`, `Hibernated` and `Failed` has one, unless the user wants it so\n\
          (`status.waiting.deadlineTime`). Some end with something else being done. After the others the phase stays,\n\

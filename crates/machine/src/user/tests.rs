@@ -1,10 +1,17 @@
-use api::user::{Adoption, ManagementPolicy};
+use std::collections::BTreeMap;
+
+use api::declared::{Adoption, DeclaredPhase, ManagementPolicy};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::json;
 
 use super::*;
-use crate::reconcile::{Next, Pass};
+use chrono::TimeDelta;
+
+use crate::access::{Published, Report};
+use crate::cluster::Known;
+use crate::declaration::{Cluster, Decision, Observed, Target};
+use crate::reconcile::{Controller, Next, Pass};
 
 fn now() -> DateTime<Utc> {
     "2027-01-01T00:00:00Z".parse().unwrap()
@@ -108,7 +115,7 @@ impl World {
         User::decide(&self.wanted(), observed, &self.status, self.now)
     }
 
-    fn wanted(&self) -> Wanted<'_> {
+    fn wanted(&self) -> Wanted<'_, DatabaseUserSpec> {
         Wanted {
             name: "orders-rw",
             uid: "u1",
@@ -139,7 +146,12 @@ impl World {
                 Next::Perform if fails => return,
                 Next::Perform => self.performs(decision.action),
                 Next::Confirm => {
-                    assert_eq!((&decision.action, &self.published), (&Action::RemoveFinalizer, &None));
+                    let takes = match &decision.action {
+                        Action::RemoveFinalizer => self.published.is_none(),
+                        Action::Publish(declared) => declared.drops(),
+                        _ => false,
+                    };
+                    assert!(takes, "{:?}", decision.action);
                     self.performs(decision.action);
                 }
             }
@@ -165,8 +177,11 @@ impl World {
             Action::Publish(mut declared) => {
                 assert!(self.has_reports, "the primary could not tell");
                 assert!(self.finalizer, "nothing is handed on that could be forgotten");
-                if matches!(declared.password, Password::Verifier(_)) {
-                    declared.password = Password::Verifier(Secret("of it".to_owned()));
+                let Declared::Role(role) = &mut *declared else {
+                    panic!("a role")
+                };
+                if matches!(role.password, Password::Verifier(_)) {
+                    role.password = Password::Verifier(Secret("of it".to_owned()));
                     self.published_password = self.password;
                 } else {
                     self.published_password = None;
@@ -196,13 +211,21 @@ impl World {
             of: published.at,
             ..Report::default()
         };
-        match published.declared.drop {
+        match published.declared.drops() {
             true if self.owns => report.error = Some("it owns a table".to_owned()),
             true => self.role = None,
             false => self.role = Some(self.published_password),
         }
         report.oid = self.role.map(|_| 16_384);
         self.report = Some(report);
+    }
+
+    /// What is handed on.
+    fn declares(&self) -> Option<DeclaredRole> {
+        match &self.published.as_ref()?.declared {
+            Declared::Role(role) => Some(role.clone()),
+            Declared::Database(_) => None,
+        }
     }
 
     fn rests(&mut self) {
@@ -215,8 +238,8 @@ impl World {
         self.looks(false);
     }
 
-    fn phase(&self) -> Option<UserPhase> {
-        self.status.phase
+    fn phase(&self) -> Option<DeclaredPhase> {
+        self.status.declared.phase
     }
 }
 
@@ -238,12 +261,15 @@ fn a_new_user_is_handed_on_and_ready_when_the_primary_says_so() {
     );
     world.rests();
     let status = &world.status;
-    assert_eq!((status.phase, status.oid), (Some(UserPhase::Ready), Some(16_384)));
+    assert_eq!(
+        (status.declared.phase, status.declared.oid),
+        (Some(DeclaredPhase::Ready), Some(16_384))
+    );
     assert_eq!(status.role.as_deref(), Some("orders-rw"));
     assert_eq!(status.secret_name.as_deref(), Some("orders-rw-credentials"));
-    let condition = &status.conditions[0];
+    let condition = &status.declared.conditions[0];
     assert_eq!((condition.type_.as_str(), condition.status.as_str()), ("Ready", "True"));
-    let published = world.published.clone().unwrap().declared;
+    let published = world.declares().unwrap();
     assert_eq!(published.grants[0].permissions, [Privilege::Select].into());
     assert!(published.grants[0].future && published.attributes.login);
 }
@@ -288,36 +314,36 @@ fn what_is_unknown_changes_nothing() {
 #[test]
 fn each_reason_to_wait_or_to_fail_is_told() {
     type Spoil = fn(&mut World);
-    let table: [(Spoil, UserPhase, &str); 12] = [
-        (|world| world.cluster = None, UserPhase::Pending, "there is none"),
+    let table: [(Spoil, DeclaredPhase, &str); 12] = [
+        (|world| world.cluster = None, DeclaredPhase::Pending, "there is none"),
         (
             |world| world.cluster.as_mut().unwrap().deleting = true,
-            UserPhase::Pending,
+            DeclaredPhase::Pending,
             "is being deleted",
         ),
         (
             |world| world.older = Some("first".to_owned()),
-            UserPhase::Failed,
+            DeclaredPhase::Failed,
             "DatabaseUser first, which is older",
         ),
         (
             |world| world.spec = spec(&json!({"password": {"secretRef": {"name": "mine"}}})),
-            UserPhase::Pending,
+            DeclaredPhase::Pending,
             "waiting for Secret mine: there is none",
         ),
         (
             |world| world.spec = spec(&json!({"name": "pg_x"})),
-            UserPhase::Failed,
+            DeclaredPhase::Failed,
             "name must not be postgres",
         ),
         (
             |world| world.spec = spec(&json!({"name": "app"})),
-            UserPhase::Failed,
+            DeclaredPhase::Failed,
             "set password.external: true",
         ),
         (
             |world| world.foreign = Some("Secret shop-access".to_owned()),
-            UserPhase::Failed,
+            DeclaredPhase::Failed,
             "there is a Secret shop-access that is not of this cluster",
         ),
         (
@@ -326,27 +352,27 @@ fn each_reason_to_wait_or_to_fail_is_told() {
                 let grants: Vec<_> = (0..8).map(|_| json!({"database": "a", "schemas": schemas})).collect();
                 world.spec = spec(&json!({ "grants": grants }));
             },
-            UserPhase::Failed,
+            DeclaredPhase::Failed,
             "16 KiB at most are possible",
         ),
         (
             |world| world.cluster.as_mut().unwrap().idle = Some("it is hibernated".to_owned()),
-            UserPhase::Pending,
+            DeclaredPhase::Pending,
             "waiting for the primary of shop: it is hibernated",
         ),
         (
             |world| world.report.as_mut().unwrap().refusal = Some("there is no database orders".to_owned()),
-            UserPhase::Failed,
+            DeclaredPhase::Failed,
             "there is no database orders",
         ),
         (
             |world| world.report.as_mut().unwrap().error = Some("too many sessions".to_owned()),
-            UserPhase::Pending,
+            DeclaredPhase::Pending,
             "tries again: too many sessions",
         ),
         (
             |world| world.report.as_mut().unwrap().more = 3,
-            UserPhase::Planned,
+            DeclaredPhase::Planned,
             "3 statements are missing",
         ),
     ];
@@ -384,7 +410,7 @@ fn a_secret_that_cannot_be_used_fails_and_changes_nothing() {
     observed.credentials = Credentials::Unusable("it has no key password".to_owned());
     world.spec.login = true;
     let decision = world.decided_by(&observed);
-    assert_eq!((decision.action, decision.phase), (Action::Wait, UserPhase::Failed));
+    assert_eq!((decision.action, decision.phase), (Action::Wait, DeclaredPhase::Failed));
 }
 
 #[test]
@@ -394,9 +420,9 @@ fn what_was_told_of_an_earlier_entry_does_not_count() {
     world.spec.connection_limit = Some(3);
     world.looks(false);
     let decision = world.decided();
-    assert_eq!((decision.rule, decision.phase), ("tell", UserPhase::Pending));
+    assert_eq!((decision.rule, decision.phase), ("tell", DeclaredPhase::Pending));
     world.settles();
-    assert_eq!(world.decided().phase, UserPhase::Ready);
+    assert_eq!(world.decided().phase, DeclaredPhase::Ready);
 }
 
 #[test]
@@ -459,7 +485,7 @@ fn what_stands_beside_a_password_is_corrected() {
     assert_eq!(world.decided().action, Action::CorrectCredentials);
     let before = world.published.clone();
     world.rests();
-    assert_eq!((world.phase(), &world.published), (Some(UserPhase::Ready), &before));
+    assert_eq!((world.phase(), &world.published), (Some(DeclaredPhase::Ready), &before));
 }
 
 #[test]
@@ -478,7 +504,7 @@ fn a_role_that_cannot_be_dropped_holds_the_deletion_until_the_user_lets_it_stay(
     world.rests();
     (world.deleting, world.owns) = (true, true);
     world.rests();
-    let message = world.status.message.clone().unwrap();
+    let message = world.status.declared.message.clone().unwrap();
     assert!(
         message.contains("it owns a table") && message.contains("Retain"),
         "{message}"
@@ -578,11 +604,11 @@ proptest! {
                 prop_assert!(drop || world.role.is_some() == had_role, "{:?}", world);
             }
         } else {
-            let wanted = if has_cluster { UserPhase::Ready } else { UserPhase::Pending };
+            let wanted = if has_cluster { DeclaredPhase::Ready } else { DeclaredPhase::Pending };
             prop_assert_eq!(world.phase(), Some(wanted), "{:?}", world);
             if has_cluster {
                 prop_assert_eq!(world.role, Some(world.password));
-                let published = world.published.as_ref().map(|published| &published.declared.attributes);
+                let published = world.declares().map(|role| role.attributes);
                 prop_assert_eq!(published.map(|attributes| attributes.connection_limit), Some(world.spec.connection_limit));
             }
         }

@@ -1,5 +1,5 @@
 //! What a database's agents may do: read their own resource and what its users declare, write their own Lease and
-//! EndpointSlice, and tell what became of users.
+//! EndpointSlice, and tell what became of users and databases.
 
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject as Grantee};
 

@@ -3,12 +3,13 @@
 mod actions;
 mod asking;
 mod children;
+mod declaring;
 mod reads;
 mod status;
 mod users;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::names::{ANNOTATION_DELETE_ARCHIVE, FINALIZER};
@@ -19,13 +20,15 @@ use chrono::{DateTime, Utc};
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use machine::cluster::{Basis, Cluster, Decision, FaultKind, Observed, Target, Wanted, decide};
+use machine::database::Database;
 use machine::protocol::settings_hash;
 use machine::reconcile::{Controller, Next, Pass};
 use machine::units::Bytes;
+use machine::user::User;
 
 use asking::{Askers, OfBackups, OfOperations};
 use children::authority;
-use users::Users;
+use declaring::{AllHandedOn, Declarers};
 
 use crate::builders::Subject;
 use crate::cache::{Cache, Kept, Key, Kind};
@@ -58,7 +61,8 @@ pub struct Executor {
     looks: Looks<Memory>,
     operations: Askers<OfOperations>,
     backups: Askers<OfBackups>,
-    users: Users,
+    users: Declarers<User>,
+    sql_databases: Declarers<Database>,
 }
 
 /// Signed certificates (PEM) by pod name.
@@ -89,19 +93,12 @@ impl Executor {
     pub fn new(requests: Requests, caches: Arc<Caches>, config: Config, metrics: Metrics, identity: String) -> Self {
         let clock: Clock = Arc::new(Utc::now);
         let decisions = Arc::<Decisions>::default();
+        let handed_on = AllHandedOn::default();
         Self {
             operations: Askers::new(&requests, &caches, &metrics, &clock, &decisions),
             backups: Askers::new(&requests, &caches, &metrics, &clock, &decisions),
-            users: Users {
-                requests: requests.clone(),
-                caches: Arc::clone(&caches),
-                config: config.clone(),
-                metrics: metrics.clone(),
-                clock: Arc::clone(&clock),
-                lead: Lead::without_election(),
-                looks: Looks::default(),
-                handed_on: Mutex::default(),
-            },
+            users: Declarers::new((&requests, &caches), &config, &metrics, &clock, &handed_on),
+            sql_databases: Declarers::new((&requests, &caches), &config, &metrics, &clock, &handed_on),
             requests,
             caches,
             config,
@@ -118,6 +115,7 @@ impl Executor {
     /// The same for one of several operators, of which `lead` tells whether it is the one that acts.
     pub fn with_lead(mut self, lead: Lead) -> Self {
         self.users.lead = lead.clone();
+        self.sql_databases.lead = lead.clone();
         self.lead = lead;
         self
     }
@@ -128,6 +126,7 @@ impl Executor {
         self.operations.clock = Arc::clone(&self.clock);
         self.backups.clock = Arc::clone(&self.clock);
         self.users.clock = Arc::clone(&self.clock);
+        self.sql_databases.clock = Arc::clone(&self.clock);
         self
     }
 
@@ -151,6 +150,7 @@ impl Executor {
             Kind::Operation => reconcile::look(&self.operations, key).await,
             Kind::Backup => reconcile::look(&self.backups, key).await,
             Kind::User => reconcile::look(&self.users, key).await,
+            Kind::SqlDatabase => reconcile::look(&self.sql_databases, key).await,
             // Whatever is listed next brings all databases to be looked at again.
             Kind::Database if self.caches.databases.has(key) && !self.caches.are_complete() => Looked {
                 again: Some(UNTIL_LISTED),

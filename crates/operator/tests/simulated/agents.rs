@@ -15,7 +15,7 @@ use fake_api::{Call, Store, Verb};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
-use machine::access::{Catalogue, Published, Report, plan};
+use machine::access::{Catalogue, DatabaseChange, Published, Report, Statement, plan};
 use machine::archive::RecoveryChecked;
 use machine::lease_object::{LeaseContent, read, write};
 use machine::protocol::{
@@ -54,8 +54,10 @@ pub struct Agents {
     pub lost: BTreeSet<String>,
     /// No report reaches the primary.
     pub mute: bool,
-    /// Roles and grants in PostgreSQL.
+    /// Roles, databases and grants in PostgreSQL.
     pub catalogue: Catalogue,
+    /// Databases with sessions.
+    pub busy: BTreeSet<String>,
     /// Claims (by UID) with a database on them, of the identity that its agent had.
     data: BTreeMap<String, MemberId>,
     /// Parameters that PostgreSQL started with, by the pod's UID.
@@ -98,7 +100,7 @@ impl Agents {
         self.in_force.get(pod_uid).cloned().unwrap_or_default()
     }
 
-    /// The primary's agent gives PostgreSQL what DatabaseUsers declare, and tells what became of it.
+    /// The primary's agent gives PostgreSQL what is declared, and tells what became of it.
     fn settle_access(&mut self, store: &mut Store, now: DateTime<Utc>) {
         let name = format!("{NAME}-access");
         let (secret, told) = (
@@ -126,20 +128,24 @@ impl Agents {
             };
             let first = planned(&self.catalogue);
             let mut steps = first.steps.iter();
-            let error = steps.try_for_each(|step| {
-                self.catalogue
-                    .run(step.database.as_deref().unwrap_or(""), &step.statement)
+            let error = steps.try_for_each(|step| match &step.statement {
+                Statement::Database { name, change } if *change == DatabaseChange::Drop && self.busy.contains(name) => {
+                    Err(format!("database {name:?} is being accessed by other users"))
+                }
+                statement => self.catalogue.run(step.database.as_deref().unwrap_or(""), statement),
             });
+            let left = planned(&self.catalogue);
             let report = Report {
                 of: published.at,
-                oid: self.catalogue.roles.get(&published.declared.name).map(|role| role.oid),
-                refusal: planned(&self.catalogue).refusal,
+                oid: published.declared.oid(&self.catalogue),
+                waits: left.refusal.is_none() && left.waits.is_some(),
+                refusal: left.refusal.or(left.waits),
                 error: error.err(),
                 plan: Vec::new(),
                 more: 0,
             };
             data.insert(
-                published.declared.uid.clone(),
+                published.declared.uid().to_owned(),
                 serde_json::to_string(&report).unwrap().into(),
             );
         }

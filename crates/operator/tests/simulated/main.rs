@@ -9,6 +9,8 @@ mod changes;
 mod conflicts;
 mod course;
 mod creation;
+mod databases;
+mod declared;
 mod kept;
 mod operations;
 mod panics;

@@ -1,56 +1,44 @@
 //! Users: from a resource to a role and back, whoever is lost meanwhile.
 
-use std::cell::Cell;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use fake_api::Verb;
 use fake_api::faults::{Faults, Rates};
-use fake_api::{Kill, Verb};
 use fastrand::Rng;
 use machine::access::{Database, Object, Privilege, Relation, RelationKind, Schema};
 use operator::config::Config;
 use serde_json::{Value, json};
 
-use super::creation::{PACE, carried_out};
+use super::declared::{Declared, handed_on};
 use super::world::{LONG, NAME, Operator, World, run};
 
 const USERS: &str = "databaseusers";
-
-fn user(name: &str, spec: &Value) -> Value {
-    let mut whole = json!({"clusterRef": {"name": NAME}, "database": "app", "permissions": ["SELECT", "INSERT"]});
-    fake_api::merge_patch(&mut whole, spec);
-    json!({
-        "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "DatabaseUser",
-        "metadata": {"name": name}, "spec": whole,
-    })
-}
+const KIND: Declared = Declared {
+    plural: USERS,
+    kind: "DatabaseUser",
+    spec: || json!({"database": "app", "permissions": ["SELECT", "INSERT"]}),
+};
 
 fn declare(world: &World, name: &str, spec: &Value) {
-    world.user(201, Verb::Create, USERS, "", user(name, spec));
+    KIND.declare(world, name, spec);
 }
 
 fn change(world: &World, name: &str, spec: &Value) {
-    world.user(200, Verb::Merge, USERS, name, json!({ "spec": spec }));
+    KIND.change(world, name, spec);
 }
 
 fn status(world: &World, name: &str) -> Value {
-    world
-        .get(USERS, name)
-        .map(|found| found["status"].clone())
-        .unwrap_or_default()
+    KIND.status(world, name)
 }
 
 fn is(world: &World, name: &str, phase: &str) -> bool {
-    let found = world.get(USERS, name).unwrap_or_default();
-    found["status"]["phase"] == phase && found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    KIND.is(world, name, phase)
 }
 
 fn says(world: &World, name: &str, words: &str) -> bool {
-    status(world, name)["message"]
-        .as_str()
-        .unwrap_or_default()
-        .contains(words)
+    KIND.says(world, name, words)
 }
 
 /// There is a table `orders` in the database `app`.
@@ -102,18 +90,8 @@ fn text(world: &World, secret: &str, key: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Keys of the Secret that agents read.
-fn handed_on(world: &World) -> usize {
-    let found = world.get("secrets", "db-access").unwrap_or_default();
-    found["data"].as_object().map_or(0, serde_json::Map::len)
-}
-
 async fn one(world: &World) -> Operator {
-    let operator = Operator::start(&world.server, Config::default());
-    content(world);
-    world.create(&json!({"replicas": 1}));
-    world.ready().await;
-    operator
+    super::declared::one(world, content).await
 }
 
 #[test]
@@ -221,8 +199,8 @@ fn what_is_waited_for_is_told_and_taken_up_when_it_is_there() {
         let labels = json!({api::names::LABEL_PASSWORD_FOR: NAME});
         world.user(200, Verb::Merge, "secrets", "mine", secret("first", &labels));
         let no_database =
-            |world: &World| is(world, "orders-rw", "Failed") && says(world, "orders-rw", "no database app");
-        world.until("the primary refuses", no_database).await;
+            |world: &World| is(world, "orders-rw", "Pending") && says(world, "orders-rw", "no database app");
+        world.until("the primary has no database", no_database).await;
         content(&world);
         world.until("ready", |world| is(world, "orders-rw", "Ready")).await;
         assert_eq!(may(&world, "Orders RW").unwrap().len(), 2);
@@ -301,9 +279,10 @@ fn an_operator_that_has_just_started_knows_who_is_older() {
         drop(operator);
         let operator = Operator::start(&world.server, Config::default());
         tokio::time::sleep(LONG).await;
-        assert!(may(&world, "orders").is_none() && handed_on(&world) == 1);
+        // The first one's role is there, without the grants that it waits for.
+        assert_eq!((may(&world, "orders"), handed_on(&world)), (Some(Vec::new()), 1));
         let of = operator::cache::Key::database(super::world::NAMESPACE, NAME);
-        assert_eq!(operator.caches.users_of(&of).len(), 2);
+        assert_eq!(operator.caches.declared_in(&of).len(), 2);
         // What is told wakes them.
         world.delete("configmaps", "db-access");
         tokio::time::sleep(Duration::from_secs(5)).await;
@@ -345,100 +324,21 @@ fn what_is_deleted_by_hand_is_made_again() {
 
 #[test]
 fn a_user_goes_though_its_cluster_hibernates_or_is_gone() {
-    for gone in [false, true] {
-        run(1, async || {
-            let world = World::new(Faults::none(), Duration::from_secs(1));
-            let _operator = one(&world).await;
-            declare(&world, "stays", &json!({}));
-            declare(&world, "goes", &json!({"onDelete": "Drop"}));
-            for name in ["stays", "goes"] {
-                world.until("ready", |world| is(world, name, "Ready")).await;
-            }
-            if gone {
-                world.delete("clustereddatabases", NAME);
-                world
-                    .until("the cluster is gone", |world| {
-                        world.list("clustereddatabases").is_empty()
-                    })
-                    .await;
-            } else {
-                world.edit(&json!({"hibernated": true}));
-                world
-                    .until("hibernated", |world| world.status()["phase"] == "Hibernated")
-                    .await;
-            }
-            world.delete(USERS, "stays");
-            world.until("gone", |world| world.get(USERS, "stays").is_none()).await;
-            world.delete(USERS, "goes");
-            if !gone {
-                let waits = |world: &World| says(world, "goes", "hibernated") && says(world, "goes", "Retain");
-                world
-                    .until("it says what it waits for, and what ends that", waits)
-                    .await;
-                change(&world, "goes", &json!({"onDelete": "Retain"}));
-            }
-            world.until("gone", |world| world.list(USERS).is_empty()).await;
-        });
-    }
-}
-
-/// The operator's requests while a user comes and goes.
-fn life(kill: Option<Kill>) -> Vec<String> {
-    run(1, async || {
-        let world = World::new(Faults::none(), PACE);
-        let mut operator = Some(one(&world).await);
-        world.rests(Duration::from_secs(60)).await;
-        world.server.kill(kill);
-        let killed = Cell::new(false);
-        let restart = async {
-            world.server.killed().await;
-            killed.set(true);
-            drop(operator.take());
-            world.server.kill(None);
-            operator = Some(Operator::start(&world.server, Config::default()));
-            std::future::pending::<()>().await;
-        };
-        let course = async {
-            declare(&world, "orders-rw", &json!({"onDelete": "Drop"}));
-            world.until("ready", |world| is(world, "orders-rw", "Ready")).await;
-            assert_eq!(may(&world, "orders-rw").map(|has| has.len()), Some(2), "{kill:?}");
-            let password = text(&world, "orders-rw-credentials", "password").unwrap();
-            let stored = verifier(&world, "orders-rw").unwrap();
-            assert!(scram::Verifier::parse(&stored).unwrap().matches(&password), "{kill:?}");
-            world.delete(USERS, "orders-rw");
-            world.until("gone", |world| world.list(USERS).is_empty()).await;
-            tokio::time::sleep(Duration::from_secs(20)).await;
-        };
-        tokio::select! {
-            () = restart => unreachable!("it goes on without end"),
-            () = course => {}
-        }
-        assert_eq!(killed.get(), kill.is_some(), "{kill:?}");
-        assert_eq!((may(&world, "orders-rw"), handed_on(&world)), (None, 0), "{kill:?}");
-        assert!(world.get("secrets", "orders-rw-credentials").is_none(), "{kill:?}");
-        let trace = world.server.trace().into_iter();
-        trace.filter(|line| line.ends_with(')')).collect()
-    })
+    KIND.deletions_end(content);
 }
 
 #[test]
 fn a_kill_at_any_write_for_a_user_leads_to_the_same_end() {
-    let requests = life(None);
-    let spares = ["Get ", "List ", "Watch ", "Create events "];
-    let mut writes = 0;
-    for (index, request) in requests.iter().enumerate() {
-        if spares.iter().any(|spared| request.starts_with(spared)) {
-            continue;
+    let writes = KIND.survives_kills(content, |world, is_there| {
+        let password = text(world, "o-credentials", "password");
+        assert_eq!(may(world, "o").map(|has| has.len()), is_there.then_some(2));
+        assert_eq!(password.is_some(), is_there);
+        if let Some(password) = password {
+            let stored = verifier(world, "o").unwrap();
+            assert!(scram::Verifier::parse(&stored).unwrap().matches(&password));
         }
-        writes += 1;
-        for &carried_out in carried_out(writes) {
-            life(Some(Kill {
-                at: index + 1,
-                carried_out,
-            }));
-        }
-    }
-    assert!(writes >= 10, "{requests:#?}");
+    });
+    assert!(writes >= 10, "{writes}");
 }
 
 #[test]

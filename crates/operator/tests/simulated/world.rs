@@ -97,6 +97,11 @@ impl World {
             Definition::new(&definition).into()
         });
         store.define(Arc::clone(&USERS));
+        static DATABASES: LazyLock<Arc<Definition>> = LazyLock::new(|| {
+            let definition = serde_json::to_value(api::database::crd()).expect("JSON");
+            Definition::new(&definition).into()
+        });
+        store.define(Arc::clone(&DATABASES));
         let mut world = Self {
             server: Server::new(store, faults, Clock::starting(epoch)),
             agents: Arc::default(),

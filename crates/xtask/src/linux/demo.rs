@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use api::ClusteredDatabase;
+use api::declared::DeclaredPhase;
 use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, Restart, Switchover};
 use api::spec::RecoveryTarget;
-use api::user::UserPhase;
 use clap::Args;
 use e2e::store::{BUCKET, Store, close_segment};
 use e2e::wait::{Seen, until};
@@ -183,7 +183,7 @@ async fn declare_user(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<
     say("a DatabaseUser that may read all tables, with a password of its own");
     let reader = json!({"database": "app", "permissions": ["SELECT"]});
     namespace.declare_user(DATABASE, "demo-reader", reader).await?;
-    let (user, time) = namespace.wait_user("demo-reader", UserPhase::Ready, BOUND).await?;
+    let (user, time) = namespace.wait_user("demo-reader", DeclaredPhase::Ready, BOUND).await?;
     let status = user.status.unwrap_or_default();
     let uri = namespace
         .secret_text(&status.secret_name.context("a Secret")?, "uri")
