@@ -73,8 +73,8 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A database that was restored under the old name, with its comment, is dropped.",
         breaks: "a plan touches nothing else",
         file: "access/database.rs",
-        text: "filter(|known| *known != oid)",
-        instead: "filter(|_| false)",
+        text: "declared.oid.filter(|known| *known != oid)",
+        instead: "None",
         found_by: property("access::database::tests::only_the_database_that_was_made_for_it_is_dropped"),
     },
     Mutant {
@@ -82,8 +82,8 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A database is dropped by what the watches showed, whatever the user wants meanwhile.",
         breaks: "rule `drop`",
         file: "declaration/controller.rs",
-        text: "Action::Publish(declared) => declared.drops()",
-        instead: "Action::Publish(_) => false",
+        text: "declared.drops()",
+        instead: "false",
         found_by: unit("database::tests::a_drop_is_confirmed_and_names_the_database_by_its_oid"),
     },
 ];
