@@ -692,7 +692,7 @@ pub struct StoreSpec {
     /// Azure Blob Storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub azure: Option<AzureStore>,
-    /// A volume.
+    /// A volume that all instances mount, usually a share over the network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<VolumeStore>,
 }

@@ -134,6 +134,7 @@ fn report(published: &Published, settled: Settled) -> Report {
     Report {
         of: published.at,
         oid: settled.oid,
+        unseen: false,
         waits: settled.left.refusal.is_none() && settled.left.waits.is_some(),
         refusal: settled.left.refusal.clone().or_else(|| settled.left.waits.clone()),
         error: settled.error,
@@ -145,6 +146,7 @@ fn report(published: &Published, settled: Settled) -> Report {
 fn failed(declared: &BTreeMap<String, Published>, error: &str) -> BTreeMap<String, Report> {
     let report = |published: &Published| Report {
         of: published.at,
+        unseen: true,
         error: Some(error.to_owned()),
         ..Report::default()
     };

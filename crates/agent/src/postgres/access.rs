@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::declared::{ManagementPolicy, PlannedStatement};
 use machine::access::{
-    Attributes, Available, Batch, Catalogue, Content, DatabaseChange, Declared, ExtensionChange, Object, Plan,
+    Attributes, Available, Batch, Catalogue, Closed, Content, DatabaseChange, Declared, ExtensionChange, Object, Plan,
     Privilege, RelationKind, SchemaChange, Secret, Statement, Step, plan,
 };
 use tokio_postgres::Client;
@@ -206,9 +206,16 @@ impl Sql {
             match self.in_database(&name).json::<Content>(&content_query()).await {
                 Ok(content) => (database.schemas, database.extensions) = (content.schemas, content.extensions),
                 // Those that have nothing to do with it need not wait for it.
-                Err(SqlError::Refused(why)) => {
+                Err(error @ (SqlError::Refused(_) | SqlError::Silent(_))) => {
+                    let closed = Closed {
+                        oid: database.oid,
+                        owner: database.owner.clone(),
+                        comment: database.comment.clone(),
+                        is_invalid: false,
+                    };
                     catalogue.databases.remove(&name);
-                    catalogue.unreadable.insert(name, why);
+                    catalogue.closed.insert(name.clone(), closed);
+                    catalogue.unreadable.insert(name, error.to_string());
                 }
                 Err(error) => return Err(error),
             }
@@ -296,12 +303,47 @@ impl Sql {
                 client.batch_execute(&settings).await?;
                 client.batch_execute(&statement).await
             };
-            self.another().within(LONG_ANSWER, work).await?;
+            let mut session = self.another();
+            if let Statement::Database {
+                name,
+                change: DatabaseChange::Drop { oid },
+            } = &step.statement
+            {
+                session.may_be_dropped(name, *oid).await?;
+            }
+            session.within(LONG_ANSWER, work).await?;
         }
         tell_of(steps);
         Ok(())
     }
 }
+
+impl Sql {
+    /// Looks once more just before a drop. PostgreSQL itself would hold up those who connect for five seconds before it refuses to drop
+    /// a database that has sessions.
+    async fn may_be_dropped(&mut self, name: &str, oid: u32) -> Result<(), SqlError> {
+        let found = self
+            .run(async |client| client.query_typed_opt(SESSIONS, &[(&name, Type::TEXT)]).await)
+            .await?;
+        let Some(found) = found else { return Ok(()) };
+        let broken = |error: tokio_postgres::Error| SqlError::Broken(error.to_string());
+        let there: i64 = found.try_get(0).map_err(broken)?;
+        let sessions: i64 = found.try_get(1).map_err(broken)?;
+        if there != i64::from(oid) {
+            return Err(SqlError::Refused(format!("database {name} is another one by now")));
+        }
+        match sessions {
+            0 => Ok(()),
+            1 => Err(SqlError::Refused(format!("database {name} has a session"))),
+            more => Err(SqlError::Refused(format!("database {name} has {more} sessions"))),
+        }
+    }
+}
+
+/// OID of a database, and the number of its clients' sessions.
+const SESSIONS: &str = "SELECT d.oid::int8, (SELECT count(*) FROM pg_stat_activity a
+         WHERE a.datid = d.oid AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid())
+      FROM pg_database d WHERE d.datname = $1";
 
 fn tell_of(steps: &[Step]) {
     for step in steps {
@@ -411,7 +453,7 @@ fn of_database(name: &str, change: &DatabaseChange) -> String {
         DatabaseChange::SetOwner(owner) => format!("ALTER DATABASE {name} OWNER TO {}", identifier(owner)),
         DatabaseChange::SetPublic(true) => format!("GRANT CONNECT, TEMPORARY ON DATABASE {name} TO PUBLIC"),
         DatabaseChange::SetPublic(false) => format!("REVOKE CONNECT, TEMPORARY ON DATABASE {name} FROM PUBLIC"),
-        DatabaseChange::Drop => format!("DROP DATABASE {name}"),
+        DatabaseChange::Drop { .. } => format!("DROP DATABASE {name}"),
     }
 }
 

@@ -16,7 +16,7 @@ pub struct Catalogue {
     /// Databases that could not be read, and why. They are not among `databases`.
     #[serde(default)]
     pub unreadable: BTreeMap<String, String>,
-    /// Databases that take no connections, and templates, by name.
+    /// Databases that take no connections, templates, and those that cannot be read, by name.
     #[serde(default)]
     pub closed: BTreeMap<String, Closed>,
     /// Extensions that can be made, by name. They are read only if a declared database has extensions.
@@ -82,7 +82,7 @@ pub struct Content {
     pub extensions: BTreeMap<String, Extension>,
 }
 
-/// A database that takes no connections, or is a template.
+/// A database that takes no connections, is a template, or cannot be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Closed {
     /// Its OID.
@@ -151,6 +151,16 @@ pub struct Relation {
 pub type Acl = BTreeMap<String, BTreeSet<Privilege>>;
 
 impl Catalogue {
+    /// OID and comment of a database, whether it takes connections or not.
+    pub(super) fn oid_and_comment(&self, database: &str) -> Option<(u32, Option<&String>)> {
+        let open = self.databases.get(database);
+        let open = open.map(|found| (found.oid, found.comment.as_ref()));
+        open.or_else(|| {
+            let closed = self.closed.get(database)?;
+            Some((closed.oid, closed.comment.as_ref()))
+        })
+    }
+
     /// What PostgreSQL grants on this to this role, apart from what it has as the owner.
     pub fn granted(&self, database: &str, on: &Object, role: &str) -> BTreeSet<Privilege> {
         let acl = self.find(database, on).and_then(|(_, acl)| acl);

@@ -34,6 +34,7 @@ pub(super) fn plan_database(declared: &DeclaredDatabase, catalogue: &Catalogue, 
     let why = cannot_be(declared)
         .or_else(|| refusal(declared, catalogue, others))
         .or_else(|| of_another_owner(declared, database))
+        .or_else(|| of_an_extension(declared, database))
         .or_else(|| bad_extension(declared, catalogue, database));
     if let Some(why) = why {
         return Plan::refused(why);
@@ -57,32 +58,31 @@ pub(super) fn plan_database(declared: &DeclaredDatabase, catalogue: &Catalogue, 
     }
 }
 
-/// Drops the database that was made for this Database, and what was left of making it.
+/// Drops the database that was made for this Database, also one that cannot be read, and what was left of making it.
 fn dropping(declared: &DeclaredDatabase, catalogue: &Catalogue) -> Plan {
     let name = &declared.name;
-    if let Some(why) = catalogue.unreadable.get(name) {
-        return Plan::refused(format!("database {name} cannot be read: {why}"));
-    }
-    let open = catalogue.databases.get(name).map(|found| (found.oid, &found.comment));
-    let closed = catalogue.closed.get(name).map(|found| (found.oid, &found.comment));
-    let found = open.or(closed);
-    if let Some((oid, comment)) = found {
-        if *comment != Some(mark_of_database(&declared.uid)) {
+    let new = temporary_name(&declared.uid);
+    let new = catalogue.oid_and_comment(&new).map(|(oid, _)| drops(&new, oid, true));
+    let old = match catalogue.oid_and_comment(name) {
+        Some((oid, comment)) if comment == Some(&mark_of_database(&declared.uid)) => {
+            if let Some(known) = declared.oid.filter(|known| *known != oid) {
+                return Plan::refused(format!(
+                    "database {name} is another one than was made for this Database: it has the OID {oid}, and not {known}"
+                ));
+            }
+            Some(drops(name, oid, true))
+        }
+        // It was never made under its name, which somebody else has taken.
+        Some(_) if new.is_some() => None,
+        Some(_) => {
             return Plan::refused(format!(
                 "the comment of database {name} does not say any more that it was made for this Database"
             ));
         }
-        if let Some(known) = declared.oid.filter(|known| *known != oid) {
-            return Plan::refused(format!(
-                "database {name} is another one than was made for this Database: it has the OID {oid}, and not {known}"
-            ));
-        }
-    }
-    let new = temporary_name(&declared.uid);
-    let new = catalogue.closed.contains_key(&new).then_some(new);
-    let all = new.into_iter().chain(found.map(|_| name.clone()));
+        None => None,
+    };
     Plan {
-        steps: all.map(|name| shared(&name, DatabaseChange::Drop, true)).collect(),
+        steps: new.into_iter().chain(old).collect(),
         ..Plan::default()
     }
 }
@@ -186,6 +186,21 @@ fn of_another_owner(declared: &DeclaredDatabase, database: Option<&Database>) ->
     })
 }
 
+/// Who owns the schema of an extension may put there what a superuser runs when the extension is updated.
+fn of_an_extension(declared: &DeclaredDatabase, database: Option<&Database>) -> Option<String> {
+    let database = database?;
+    declared.schemas.iter().find_map(|schema| {
+        let found = database.schemas.get(&schema.name)?;
+        schema.owner.as_ref().filter(|owner| **owner != found.owner)?;
+        let mut extensions = database.extensions.iter();
+        let (name, _) = extensions.find(|(name, extension)| extension.schema == schema.name && *name != LANGUAGE)?;
+        Some(format!(
+            "schema {} has the extension {name}, and keeps its owner {}: remove its owner from the spec, or change it by SQL",
+            schema.name, found.owner
+        ))
+    })
+}
+
 /// Why one of the extensions cannot be.
 fn bad_extension(declared: &DeclaredDatabase, catalogue: &Catalogue, database: Option<&Database>) -> Option<String> {
     let mut there: BTreeSet<&str> = BTreeSet::from([LANGUAGE]);
@@ -280,8 +295,8 @@ fn make(declared: &DeclaredDatabase, catalogue: &Catalogue, steps: &mut Vec<Step
     let new = temporary_name(&declared.uid);
     let (name, owner) = (&declared.name, &declared.owner);
     let begun = catalogue.closed.get(&new);
-    if begun.is_some_and(|begun| begun.is_invalid) {
-        steps.push(shared(&new, DatabaseChange::Drop, false));
+    if let Some(begun) = begun.filter(|begun| begun.is_invalid) {
+        steps.push(drops(&new, begun.oid, false));
     }
     match begun.filter(|begun| !begun.is_invalid) {
         None => {
@@ -318,9 +333,9 @@ fn change(declared: &DeclaredDatabase, catalogue: &Catalogue, database: &Databas
     let name = &declared.name;
     let keeps = declared.adoption == Adoption::KeepUnlisted || declared.policy == ManagementPolicy::Additive;
     let new = temporary_name(&declared.uid);
-    if catalogue.closed.contains_key(&new) {
+    if let Some(begun) = catalogue.closed.get(&new) {
         // One of this name has come meanwhile. Nobody has ever connected to this one.
-        steps.push(shared(&new, DatabaseChange::Drop, false));
+        steps.push(drops(&new, begun.oid, false));
     }
     let mark = mark_of_database(&declared.uid);
     if database.comment.as_ref() != Some(&mark) {
@@ -407,6 +422,10 @@ fn fixed_schema(wanted: &DeclaredExtension, catalogue: &Catalogue) -> bool {
         available.versions.get(version)
     });
     found.is_some_and(|found| found.schema.is_some())
+}
+
+fn drops(name: &str, oid: u32, takes: bool) -> Step {
+    shared(name, DatabaseChange::Drop { oid }, takes)
 }
 
 /// A step about a whole database.

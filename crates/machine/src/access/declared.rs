@@ -83,16 +83,11 @@ impl Declared {
                 (role.comment == Some(mark(&declared.uid))).then_some(role.oid)
             }
             Self::Database(declared) => {
-                let own = Some(mark_of_database(&declared.uid));
-                let open = catalogue.databases.get(&declared.name);
-                let open = open.filter(|found| found.comment == own).map(|found| found.oid);
-                let closed = catalogue.closed.get(&declared.name);
-                let closed = closed.filter(|found| found.comment == own).map(|found| found.oid);
-                let new = catalogue
-                    .closed
-                    .get(&temporary_name(&declared.uid))
-                    .map(|found| found.oid);
-                open.or(closed).or(new)
+                let own = mark_of_database(&declared.uid);
+                let named = catalogue.oid_and_comment(&declared.name);
+                let named = named.filter(|(_, comment)| *comment == Some(&own));
+                let found = named.or_else(|| catalogue.oid_and_comment(&temporary_name(&declared.uid)));
+                found.map(|(oid, _)| oid)
             }
         }
     }

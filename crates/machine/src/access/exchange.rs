@@ -26,6 +26,9 @@ pub struct Report {
     /// The OID of what was made for the resource, if there is something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oid: Option<u32>,
+    /// PostgreSQL could not be looked at: that there is no `oid` says nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unseen: bool,
     /// Why nothing can be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,

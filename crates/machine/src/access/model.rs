@@ -110,11 +110,15 @@ impl Catalogue {
                     false => public.retain(|privilege| !OF_PUBLIC.contains(privilege)),
                 }
             }
-            DatabaseChange::Drop => {
-                let is_closed = self.closed.remove(name).is_some();
-                if self.databases.remove(name).is_none() && !is_closed {
+            DatabaseChange::Drop { oid } => {
+                let open = self.databases.get(name).map(|found| found.oid);
+                let found = open.or_else(|| self.closed.get(name).map(|found| found.oid));
+                if found != Some(*oid) {
                     return Err(missing(name));
                 }
+                self.databases.remove(name);
+                self.closed.remove(name);
+                self.unreadable.remove(name);
             }
         }
         Ok(())

@@ -37,10 +37,15 @@ pub(super) fn plan_role(
     let mut steps = Vec::new();
     of_role(declared, role, keeps, &matches, &mut steps);
     of_grants(declared, catalogue, keeps, &mut steps);
+    let waits = missing(declared, catalogue);
+    if waits.is_some() {
+        // A name may have a slip: what the role has, it keeps until all is there.
+        steps.retain(|step| !step.takes);
+    }
     Plan {
         steps,
         refusal: None,
-        waits: missing(declared, catalogue),
+        waits,
     }
 }
 

@@ -41,7 +41,9 @@ impl Statement {
     /// Whether PostgreSQL runs it in no transaction block.
     pub fn runs_alone(&self) -> bool {
         match self {
-            Self::Database { change, .. } => matches!(change, DatabaseChange::Create { .. } | DatabaseChange::Drop),
+            Self::Database { change, .. } => {
+                matches!(change, DatabaseChange::Create { .. } | DatabaseChange::Drop { .. })
+            }
             Self::CreateRole { .. }
             | Self::AlterRole { .. }
             | Self::SetVerifier { .. }
@@ -76,8 +78,10 @@ pub enum DatabaseChange {
     SetOwner(String),
     /// Whether PUBLIC may connect and make temporary tables.
     SetPublic(bool),
-    /// It goes, with all its data. PostgreSQL refuses that while it has sessions.
-    Drop,
+    /// It goes, with all its data, if it has this OID and no sessions.
+    Drop {
+        oid: u32,
+    },
 }
 
 /// What is done to a schema.

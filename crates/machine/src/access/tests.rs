@@ -506,4 +506,17 @@ fn what_is_not_there_is_waited_for_and_the_rest_is_done() {
     run(&mut catalogue, &plan);
     assert_eq!(planned(&wanted, &catalogue).steps, []);
     assert_eq!(catalogue.databases["orders"].acl["app"], [Privilege::Connect].into());
+    // A slip in a name takes nothing from anybody.
+    let schemas = &mut catalogue.databases.get_mut("orders").unwrap().schemas;
+    schemas.insert("sales".to_owned(), Schema::default());
+    let plan = planned(&wanted, &catalogue);
+    run(&mut catalogue, &plan);
+    let usage = BTreeSet::from([Privilege::Usage]);
+    assert_eq!(catalogue.databases["orders"].schemas["sales"].acl["app"], usage);
+    wanted.grants[0].schemas = vec!["slaes".to_owned()];
+    let plan = planned(&wanted, &catalogue);
+    assert!(plan.waits.is_some() && plan.steps.is_empty(), "{plan:?}");
+    // Named rightly, it is what the role has.
+    wanted.grants[0].schemas.clear();
+    assert!(planned(&wanted, &catalogue).steps.iter().any(|step| step.takes));
 }

@@ -196,6 +196,36 @@ fn a_drop_is_confirmed_and_names_the_database_by_its_oid() {
 }
 
 #[test]
+fn a_drop_waits_while_nobody_can_look_and_ends_if_nothing_was_made() {
+    let spec = spec(&json!({"onDelete": "Drop"}));
+    let error = Some("PostgreSQL did not answer".to_owned());
+    let report = |unseen| Report {
+        unseen,
+        error: error.clone(),
+        ..Report::default()
+    };
+    let unknown = observed(&spec, report(true));
+    let decision = decided(&spec, true, &unknown);
+    assert_eq!(
+        (&decision.action, decision.phase),
+        (&Action::Wait, DeclaredPhase::Deleting)
+    );
+    assert!(
+        decision.message.contains("is not known: PostgreSQL did not answer"),
+        "{}",
+        decision.message
+    );
+    let mut stored = DatabaseStatus::default();
+    stored.declared.oid = Some(16_400);
+    let status = Database::status(&wanted(&spec, true), &unknown, &stored, &decision, &(), now());
+    assert_eq!(status.declared.oid, Some(16_400), "as it was");
+    assert_eq!(
+        decided(&spec, true, &observed(&spec, report(false))).action,
+        Action::Withdraw
+    );
+}
+
+#[test]
 fn without_drop_the_database_stays() {
     let spec = spec(&json!({}));
     let observed = observed(

@@ -61,7 +61,9 @@ impl<K: Declares> Controller for K {
         common.phase = Some(decision.phase);
         common.message = Some(decision.message.clone());
         if let Some(report) = facts.told() {
-            common.oid = report.oid;
+            if !report.unseen {
+                common.oid = report.oid;
+            }
             common.plan.clone_from(&report.plan);
             common.more_statements = Some(report.more).filter(|more| *more > 0);
         }

@@ -161,9 +161,16 @@ fn dropped<K: Declares>(facts: &Facts<'_, K>) -> Option<Proposal> {
             let why = report.error.as_ref().or(report.refusal.as_ref())?;
             format!("the {object} cannot be dropped: {why}")
         }
-        // Nothing was ever made for it.
         Some(report) => {
-            let going = K::declared(wanted).going(report.oid?);
+            let Some(oid) = report.oid else {
+                // Otherwise nothing was ever made for it.
+                let why = report.error.as_ref().filter(|_| report.unseen)?;
+                let message = format!(
+                    "whether there is a {object} to be dropped is not known: {why}; spec.onDelete: Retain ends this"
+                );
+                return Some(facts.deleting(Action::Wait, message));
+            };
+            let going = K::declared(wanted).going(oid);
             return Some(facts.deleting(
                 Action::Publish(Box::new(going)),
                 format!("the {object} is to be dropped"),

@@ -129,7 +129,9 @@ impl Agents {
             let first = planned(&self.catalogue);
             let mut steps = first.steps.iter();
             let error = steps.try_for_each(|step| match &step.statement {
-                Statement::Database { name, change } if *change == DatabaseChange::Drop && self.busy.contains(name) => {
+                Statement::Database { name, change }
+                    if matches!(change, DatabaseChange::Drop { .. }) && self.busy.contains(name) =>
+                {
                     Err(format!("database {name:?} is being accessed by other users"))
                 }
                 statement => self.catalogue.run(step.database.as_deref().unwrap_or(""), statement),
@@ -138,6 +140,7 @@ impl Agents {
             let report = Report {
                 of: published.at,
                 oid: published.declared.oid(&self.catalogue),
+                unseen: false,
                 waits: left.refusal.is_none() && left.waits.is_some(),
                 refusal: left.refusal.or(left.waits),
                 error: error.err(),

@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use api::ClusteredDatabase;
 use api::declared::DeclaredPhase;
+use api::names::CONTAINER;
 use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, Restart, Switchover};
 use api::spec::RecoveryTarget;
+use api::{ClusteredDatabase, Database};
 use clap::Args;
 use e2e::store::{BUCKET, Store, close_segment};
 use e2e::wait::{Seen, until};
 use e2e::{Images, Namespace, SqlClient, namespace};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams};
+use kube::api::{Api, DeleteParams, PostParams};
 use machine::units::Bytes;
 use serde_json::json;
 use suites::shell;
@@ -68,6 +69,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     create(&namespace, store.as_ref(), &mut summary).await?;
     let sql = write(&namespace, &images, &mut summary).await?;
     declare_user(&namespace, &sql, &mut summary).await?;
+    declare_database(&namespace, &mut summary).await?;
     change(&namespace, &mut summary).await?;
     let rows = ROWS + operate(&namespace, &sql, &mut summary).await?;
     kill_primary(&namespace, &sql, rows, &mut summary).await?;
@@ -176,6 +178,33 @@ async fn write(namespace: &Namespace, images: &Images, summary: &mut Vec<String>
         time.as_secs_f64()
     ));
     Ok(sql)
+}
+
+/// Makes a second SQL database with an extension, and shows that it belongs to the role that was named.
+async fn declare_database(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> {
+    say("a Database with a schema and an extension, which belongs to the role `app`");
+    let spec = json!({
+        "clusterRef": {"name": DATABASE}, "name": "reports", "owner": "app",
+        "schemas": [{"name": "sales"}], "extensions": [{"name": "pg_trgm"}],
+    });
+    let database = Database::new("demo-reports", serde_json::from_value(spec)?);
+    namespace.api().create(&PostParams::default(), &database).await?;
+    let (_, time) = namespace
+        .wait_database("demo-reports", DeclaredPhase::Ready, BOUND)
+        .await?;
+    let holder = namespace.holder(DATABASE).await?.context("a holder")?;
+    let primary = holder.split('/').next().unwrap_or_default();
+    let query = "SELECT datdba::regrole || ' ' || (SELECT string_agg(extname, ',' ORDER BY extname) FROM pg_extension) \
+                 FROM pg_database WHERE datname = current_database()";
+    let command = ["psql", "-d", "reports", "-Atc", query];
+    let said = e2e::client::exec(namespace, primary, CONTAINER, &command).await?;
+    anyhow::ensure!(said.trim() == "app pg_trgm,plpgsql", "it is otherwise: {said}");
+    println!("    it belongs to app, and has pg_trgm");
+    summary.push(format!(
+        "database made: Ready after {:.1} s, belongs to app, has pg_trgm",
+        time.as_secs_f64()
+    ));
+    Ok(())
 }
 
 /// Makes a user that may read the table, and shows that it may do no more.

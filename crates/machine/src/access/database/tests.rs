@@ -297,10 +297,12 @@ proptest! {
         run(&mut after, &plan);
         prop_assert_eq!(others(&after, &going), others(&before, &going));
         let found = before.databases.get(&going.name);
-        let fits = found.is_some_and(|found| {
-            is_of(found.comment.as_ref(), "u1") && oid.is_none_or(|oid| oid == found.oid)
-        });
-        prop_assert_eq!(plan.refusal.is_some(), found.is_some() && !fits);
+        let has_mark = found.is_some_and(|found| is_of(found.comment.as_ref(), "u1"));
+        let fits = has_mark && found.is_some_and(|found| oid.is_none_or(|oid| oid == found.oid));
+        // What was begun goes without a word about who has taken the name.
+        let begun = before.oid_and_comment(&temporary_name("u1")).is_some();
+        let is_refused = found.is_some() && !fits && (has_mark || !begun);
+        prop_assert_eq!(plan.refusal.is_some(), is_refused);
         prop_assert_eq!(after.databases.contains_key(&going.name), found.is_some() && !fits);
         prop_assert!(plan.steps.iter().all(|step| step.takes && step.statement.runs_alone()));
     }
@@ -464,12 +466,64 @@ fn what_takes_no_connections_or_cannot_be_read_is_left_alone() {
     // It can go all the same.
     let going = DeclaredDatabase { drop: true, ..orders() };
     assert_eq!(planned(&going, &catalogue).steps.len(), 1);
-    catalogue.closed.clear();
     catalogue.unreadable.insert("orders".to_owned(), "lost".to_owned());
-    for wanted in [orders(), going] {
-        let why = planned(&wanted, &catalogue).refusal.unwrap_or_default();
-        assert!(why.contains("cannot be read: lost"), "{why}");
-    }
+    let why = planned(&orders(), &catalogue).refusal.unwrap_or_default();
+    assert!(why.contains("cannot be read: lost"), "{why}");
+    let plan = planned(&going, &catalogue);
+    run(&mut catalogue, &plan);
+    assert_eq!((catalogue.closed.len(), catalogue.unreadable.len()), (0, 0));
+}
+
+#[test]
+fn what_was_begun_goes_although_somebody_else_has_taken_the_name() {
+    let mut catalogue = with_owner();
+    let begun = Closed {
+        oid: 7,
+        ..Closed::default()
+    };
+    catalogue.closed.insert(temporary_name("u1"), begun);
+    let of_somebody = Database {
+        oid: 8,
+        ..Database::default()
+    };
+    catalogue.databases.insert("orders".to_owned(), of_somebody);
+    let going = DeclaredDatabase { drop: true, ..orders() };
+    let plan = planned(&going, &catalogue);
+    run(&mut catalogue, &plan);
+    assert!(catalogue.closed.is_empty() && catalogue.databases.contains_key("orders"));
+    let why = planned(&going, &catalogue).refusal.unwrap_or_default();
+    assert!(why.contains("does not say any more"), "{why}");
+}
+
+#[test]
+fn a_schema_with_an_extension_keeps_its_owner() {
+    let mut catalogue = with_owner();
+    let plan = planned(&orders(), &catalogue);
+    run(&mut catalogue, &plan);
+    let database = catalogue.databases.get_mut("orders").unwrap();
+    let (schema, extension) = (
+        Schema {
+            owner: "app".to_owned(),
+            ..Schema::default()
+        },
+        Extension {
+            schema: "ext".to_owned(),
+            version: "1".to_owned(),
+        },
+    );
+    database.schemas.insert("ext".to_owned(), schema);
+    database.extensions.insert("trgm".to_owned(), extension);
+    catalogue.roles.insert("other".to_owned(), Role::default());
+    let given = |owner: &str| DeclaredDatabase {
+        schemas: vec![DeclaredSchema {
+            name: "ext".to_owned(),
+            owner: Some(owner.to_owned()),
+        }],
+        ..orders()
+    };
+    let why = planned(&given("other"), &catalogue).refusal.unwrap_or_default();
+    assert!(why.contains("has the extension trgm, and keeps its owner app"), "{why}");
+    assert_eq!(planned(&given("app"), &catalogue).refusal, None);
 }
 
 #[test]
