@@ -222,12 +222,15 @@ async fn who_may_do_nothing_but_make_users_makes_them_and_bad_ones_are_told_what
         .await?
             == "made"
     );
-    let (late, _) = namespace.wait_user("late", DeclaredPhase::Pending, BOUND).await?;
-    let why = late
-        .status
-        .and_then(|status| status.declared.message)
-        .unwrap_or_default();
-    ensure!(why.contains("there is no schema sales in database app"), "{why}");
+    until("what is missing to be told", BOUND, || async {
+        let late = users.get("late").await?.status.unwrap_or_default().declared;
+        let message = late.message.unwrap_or_default();
+        Ok(match message.contains("there is no schema sales in database app") {
+            true if late.phase == Some(DeclaredPhase::Pending) => Seen::Yes(()),
+            _ => Seen::NotYet(message),
+        })
+    })
+    .await?;
     sql.sql("CREATE SCHEMA sales").await?;
     namespace.change_user("late", json!({"connectionLimit": 5})).await?;
     let (_, took) = namespace.wait_user("late", DeclaredPhase::Ready, BOUND).await?;
