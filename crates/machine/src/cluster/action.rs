@@ -282,7 +282,7 @@ pub enum StatusChange {
     /// Drop `intent.recovery`: what was recovered is served.
     EndRecovery,
     /// `memo.recoverySource`.
-    RecordRecoverySource(RecoverySource),
+    RecordRecoverySource(Box<RecoverySource>),
     /// `memo.volumes`.
     SetVolumes(VolumeSets),
     /// Instances run on this set of volumes from now on. Nothing is known of its members.

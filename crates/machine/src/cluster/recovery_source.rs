@@ -50,7 +50,7 @@ fn recovery_source(facts: &Facts<'_>) -> Option<Proposal> {
     };
     let folder = source.cluster.as_deref().unwrap_or_default();
     let because = format!("the backups of ClusteredDatabase {name} are in {folder}");
-    let change = StatusChange::RecordRecoverySource(source);
+    let change = StatusChange::RecordRecoverySource(Box::new(source));
     Proposal::act(Step::Objects, Action::WriteStatus(vec![change]), because)
 }
 

@@ -183,7 +183,7 @@ fn apply(
                 ..VolumeSets::default()
             });
         }
-        StatusChange::RecordRecoverySource(source) => next.memo.recovery_source = Some(source.clone()),
+        StatusChange::RecordRecoverySource(source) => next.memo.recovery_source = Some(*source.clone()),
         StatusChange::SetVolumes(sets) => next.memo.volumes = Some(sets.clone()),
         StatusChange::UseVolumes { set, epoch, system_id } => use_volumes(next, *set, *epoch, system_id.clone()),
         StatusChange::RecordLeaseMade => next.memo.lease_made = true,
