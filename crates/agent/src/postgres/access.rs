@@ -114,6 +114,11 @@ fn content_query() -> String {
     )
 }
 
+/// OID of a database, and the number of its clients' sessions.
+const SESSIONS: &str = "SELECT d.oid::int8, (SELECT count(*) FROM pg_stat_activity a
+         WHERE a.datid = d.oid AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid())
+      FROM pg_database d WHERE d.datname = $1";
+
 /// Databases in which something was granted to one of these roles.
 const WHERE_GRANTED: &str = "SELECT DISTINCT d.datname::text FROM pg_shdepend s JOIN pg_database d ON d.oid = s.dbid
       JOIN pg_authid r ON r.oid = s.refobjid
@@ -231,7 +236,7 @@ impl Sql {
     /// Extensions that can be made.
     async fn available(&mut self) -> Result<BTreeMap<String, Available>, SqlError> {
         match self.json(AVAILABLE).await {
-            // A broken file of one extension hides all of them, and must stop nobody who needs none.
+            // The control file of one extension is broken, and PostgreSQL lists none. Databases without extensions go on.
             Err(SqlError::Refused(error)) => {
                 tracing::error!("read which extensions the image has: {error}");
                 Ok(BTreeMap::new())
@@ -316,9 +321,7 @@ impl Sql {
         tell_of(steps);
         Ok(())
     }
-}
 
-impl Sql {
     /// Looks once more just before a drop. PostgreSQL itself would hold up those who connect for five seconds before it refuses to drop
     /// a database that has sessions.
     async fn may_be_dropped(&mut self, name: &str, oid: u32) -> Result<(), SqlError> {
@@ -339,11 +342,6 @@ impl Sql {
         }
     }
 }
-
-/// OID of a database, and the number of its clients' sessions.
-const SESSIONS: &str = "SELECT d.oid::int8, (SELECT count(*) FROM pg_stat_activity a
-         WHERE a.datid = d.oid AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid())
-      FROM pg_database d WHERE d.datname = $1";
 
 fn tell_of(steps: &[Step]) {
     for step in steps {
