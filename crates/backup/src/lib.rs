@@ -11,6 +11,7 @@
 //! No PostgreSQL process is run here.
 
 mod access;
+mod account;
 pub mod base;
 mod crypt;
 mod dns;

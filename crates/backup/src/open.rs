@@ -11,7 +11,8 @@ use object_store::local::LocalFileSystem;
 use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
-use crate::place::{Addressing, Azure, Place, S3};
+use crate::account::{GoogleAccount, google_account};
+use crate::place::{Addressing, Azure, Gcs, Place, S3};
 use crate::transport::{IDLE, Transport};
 use crate::{Access, Problem};
 
@@ -55,10 +56,11 @@ impl Connection {
 /// # Errors
 /// Fails with [`Problem::Unusable`], and with [`Problem::NoBucket`] if a directory does not exist.
 pub(crate) fn connect(place: &Place, access: &Access) -> Result<Connection, Problem> {
+    check_endpoint(place)?;
     let transport = || Transport::new(access.authority(), IDLE);
     let connected = match place {
         Place::S3(place) => s3(place, access, transport()?),
-        Place::Gcs(place) => gcs(&place.bucket, access, transport()?),
+        Place::Gcs(place) => gcs(place, &google_account(access)?, transport()?),
         Place::Azure(place) => azure(place, access, transport()?),
         Place::Volume(place) => return volume(&place.directory),
     };
@@ -109,16 +111,19 @@ fn s3(place: &S3, access: &Access, transport: Transport) -> object_store::Result
     Ok(Connection::to(builder.build()?))
 }
 
-fn gcs(bucket: &str, access: &Access, transport: Transport) -> object_store::Result<Connection> {
-    let builder = GoogleCloudStorageBuilder::new()
-        .with_bucket_name(bucket)
+fn gcs(place: &Gcs, account: &GoogleAccount, transport: Transport) -> object_store::Result<Connection> {
+    let mut builder = GoogleCloudStorageBuilder::new()
+        .with_bucket_name(&place.bucket)
+        .with_client_options(allow_http(place.endpoint.as_deref()))
         .with_retry(no_retries())
         .with_http_connector(transport);
-    let account = access.value(&["GOOGLE_SERVICE_ACCOUNT_KEY", "GOOGLE_APPLICATION_CREDENTIALS"]);
-    let builder = match (account, environment("GOOGLE_APPLICATION_CREDENTIALS")) {
-        (Some(account), _) => builder.with_service_account_key(account),
-        (None, Some(file)) => builder.with_application_credentials(file),
-        (None, None) => builder,
+    if let Some(endpoint) = &place.endpoint {
+        builder = builder.with_base_url(endpoint.trim_end_matches('/'));
+    }
+    builder = match account {
+        GoogleAccount::Key(key) => builder.with_service_account_key(key),
+        GoogleAccount::File(file) => builder.with_application_credentials(file),
+        GoogleAccount::Pod => builder,
     };
     Ok(Connection::to(builder.build()?))
 }
@@ -152,6 +157,18 @@ fn azure(place: &Azure, access: &Access, transport: Transport) -> object_store::
 /// A variable of the environment, if it is not empty.
 fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// `object_store` would accept anything, and fail with each request.
+fn check_endpoint(place: &Place) -> Result<(), Problem> {
+    match place.endpoint() {
+        Some(endpoint) if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") => {
+            Err(Problem::Unusable(format!(
+                "the endpoint {endpoint:?} does not begin with https:// or http://"
+            )))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Without TLS only if the user writes `http://`.

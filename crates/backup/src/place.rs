@@ -47,6 +47,9 @@ pub struct Gcs {
     /// Every object's name begins with this path; may be empty.
     #[serde(default)]
     pub path: String,
+    /// The URL of the store, without the bucket. Absent for Google's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
 }
 
 /// A container of Azure Blob Storage.
@@ -91,6 +94,16 @@ impl Place {
             Self::Volume(_) => "",
         }
     }
+
+    /// The URL that replaces the provider's own.
+    pub(crate) fn endpoint(&self) -> Option<&str> {
+        match self {
+            Self::S3(S3 { endpoint, .. }) | Self::Gcs(Gcs { endpoint, .. }) | Self::Azure(Azure { endpoint, .. }) => {
+                endpoint.as_deref()
+            }
+            Self::Volume(_) => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -103,6 +116,7 @@ mod tests {
             r#"{"s3":{"bucket":"b","path":"p"}}"#,
             r#"{"s3":{"bucket":"b","path":"","region":"eu","endpoint":"http://h:1","addressing":"VirtualHost"}}"#,
             r#"{"gcs":{"bucket":"b","path":"p/q"}}"#,
+            r#"{"gcs":{"bucket":"b","path":"p","endpoint":"http://h:1"}}"#,
             r#"{"azure":{"account":"a","container":"c","path":"p","endpoint":"http://h:1/a"}}"#,
             r#"{"volume":{"directory":"/backups"}}"#,
         ] {
@@ -118,6 +132,7 @@ mod tests {
             r#"{"s3":{"bucket":"b","pfad":"p"}}"#,
             r#"{"s3":{"path":"p"}}"#,
             r#"{"s3":{"bucket":"b","addressing":"path"}}"#,
+            r#"{"gcs":{"bucket":"b","region":"eu"}}"#,
             r#"{"ftp":{}}"#,
         ] {
             serde_json::from_str::<Place>(text).expect_err(text);

@@ -76,7 +76,7 @@ impl Transport {
     }
 
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let host = request.uri().host().unwrap_or_default().to_owned();
+        let host = describe(request.uri().host().unwrap_or_default());
         let moved = Moved::default();
         let request = request.map(|body| Paced::new(body, moved.clone()));
         let answer = tokio::select! {
@@ -133,6 +133,14 @@ fn roots(authority: Option<&[u8]>) -> Result<rustls::RootCertStore, Problem> {
     Ok(roots)
 }
 
+/// The host, and why it was asked if the user has never heard of it. Pods get tokens from link-local addresses.
+fn describe(host: &str) -> String {
+    match host.starts_with("169.254.") || host == "metadata.google.internal" {
+        true => format!("{host} (asked for the pod's own identity, as there are no credentials)"),
+        false => host.to_owned(),
+    }
+}
+
 /// An answer of the store that is no success.
 #[derive(Debug, thiserror::Error)]
 #[error("{host} answers {}{code}{message}", status.as_u16())]
@@ -151,8 +159,10 @@ impl Answer {
         let date = headers.get(http::header::DATE).and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| chrono::DateTime::parse_from_rfc2822(date).ok());
         let code = element(body, "Code").map_or(String::new(), |code| format!(" {code}"));
-        let message = element(body, "Message").unwrap_or(body);
-        let message: String = message.split_whitespace().collect::<Vec<_>>().join(" ");
+        // Google names the account and the permission that it lacks only in the details.
+        let details = element(body, "Details").unwrap_or_default();
+        let words = element(body, "Message").unwrap_or(body).split_whitespace();
+        let message: String = words.chain(details.split_whitespace()).collect::<Vec<_>>().join(" ");
         Self {
             host,
             status,

@@ -53,6 +53,7 @@ impl FromStr for Place {
             "gs" => Ok(Self::Gcs(Gcs {
                 bucket: parse_name(name, text)?,
                 path,
+                endpoint: None,
             })),
             "azure" => {
                 let (container, account) = name

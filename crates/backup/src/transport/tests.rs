@@ -101,10 +101,23 @@ fn the_words_of_an_answer_are_found() {
     let xml = "<?xml version=\"1.0\"?>\n<Error><Code>AccessDenied</Code><Message>Access\n Denied</Message></Error>";
     assert_eq!(answer(xml).to_string(), "h answers 403 AccessDenied: Access Denied");
     assert_eq!(answer(xml).code(), "AccessDenied");
+    let google = xml.replace("</Error>", "<Details>a@b lacks\n storage.objects.get</Details></Error>");
+    assert_eq!(
+        answer(&google).to_string(),
+        "h answers 403 AccessDenied: Access Denied a@b lacks storage.objects.get"
+    );
     assert_eq!(
         answer("{\"error\": \"no\"}").to_string(),
         "h answers 403: {\"error\": \"no\"}"
     );
     assert_eq!(answer("").to_string(), "h answers 403");
     assert_eq!(answer(&"x".repeat(1_000)).to_string().len(), 315);
+}
+
+#[test]
+fn a_metadata_server_is_explained() {
+    assert_eq!(describe("storage.googleapis.com"), "storage.googleapis.com");
+    for host in ["169.254.169.254", "metadata.google.internal"] {
+        assert!(describe(host).starts_with(host) && describe(host).contains("own identity"));
+    }
 }
