@@ -1,6 +1,6 @@
 // Command kubebox is every Kubernetes component of the testbed in one binary:
-// etcd, the control plane, the node components, CoreDNS and the testbed's own
-// volume provisioner. One binary instead of eight shares most of its code
+// etcd, the control plane, the node components, CoreDNS, the testbed's own volume
+// provisioner, and its CSI driver with the controllers of snapshots. One binary instead of eight shares most of its code
 // (135 MB in place of roughly 500 MB) and is linked once.
 //
 // The first argument, or the name it is called by, chooses the component; all
@@ -51,6 +51,7 @@ var components = map[string]func() int{
 	"kube-scheduler":          func() int { return runCobra(scheduler.NewSchedulerCommand()) },
 	"kubelet":                 func() int { return runCobra(kubelet.NewKubeletCommand(context.Background())) },
 	"provisioner":             runProvisioner,
+	"snapshotter":             runSnapshotter,
 }
 
 func main() {

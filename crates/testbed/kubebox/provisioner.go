@@ -10,16 +10,19 @@ import (
 	"syscall"
 	"time"
 
+	snapshotclient "github.com/kubernetes-csi/external-snapshotter/client/v8/clientset/versioned"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 )
@@ -39,13 +42,15 @@ const (
 // "pvc/namespace/name" and "pv/name" keys and has one worker: the work is a
 // mkdir or a mkfs of some tens of milliseconds, and one worker needs no locks.
 type provisioner struct {
-	client  kubernetes.Interface
-	claims  corelisters.PersistentVolumeClaimLister
-	volumes corelisters.PersistentVolumeLister
-	classes storagelisters.StorageClassLister
-	queue   workqueue.TypedRateLimitingInterface[string]
-	store   store
-	nodes   []string
+	client    kubernetes.Interface
+	snapshots snapshotclient.Interface
+	events    record.EventRecorder
+	claims    corelisters.PersistentVolumeClaimLister
+	volumes   corelisters.PersistentVolumeLister
+	classes   storagelisters.StorageClassLister
+	queue     workqueue.TypedRateLimitingInterface[string]
+	store     store
+	nodes     []string
 }
 
 func runProvisioner() int {
@@ -66,26 +71,24 @@ func runProvisioner() int {
 }
 
 func serveVolumes(ctx context.Context, kubeconfig, dir string, nodes []string) error {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	client, snapshots, err := newClients(kubeconfig, "testbed-provisioner")
 	if err != nil {
-		return fmt.Errorf("read the kubeconfig: %w", err)
+		return err
 	}
-	// Creating many claims at once must be as fast as creating one.
-	config.QPS, config.Burst = 200, 400
-	config.UserAgent = "testbed-provisioner"
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("make a client: %w", err)
-	}
+	events := record.NewBroadcaster(record.WithContext(ctx))
+	events.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	defer events.Shutdown()
 	factory := informers.NewSharedInformerFactory(client, 0)
 	claims := factory.Core().V1().PersistentVolumeClaims()
 	volumes := factory.Core().V1().PersistentVolumes()
 	classes := factory.Storage().V1().StorageClasses()
 	p := &provisioner{
-		client:  client,
-		claims:  claims.Lister(),
-		volumes: volumes.Lister(),
-		classes: classes.Lister(),
+		client:    client,
+		snapshots: snapshots,
+		events:    events.NewRecorder(scheme.Scheme, corev1.EventSource{Component: provisionerName}),
+		claims:    claims.Lister(),
+		volumes:   volumes.Lister(),
+		classes:   classes.Lister(),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 10*time.Second)),
 		store: store{dir: dir},
@@ -179,7 +182,11 @@ func (p *provisioner) reconcile(ctx context.Context, key string) error {
 		return nil
 	}
 	if claim.Spec.VolumeName == "" {
-		return p.provision(ctx, claim, class)
+		err := p.provision(ctx, claim, class)
+		if err != nil {
+			p.events.Event(claim, corev1.EventTypeWarning, "ProvisioningFailed", err.Error())
+		}
+		return err
 	}
 	return p.expand(ctx, claim)
 }
@@ -190,10 +197,15 @@ func (p *provisioner) classOf(claim *corev1.PersistentVolumeClaim) *storagev1.St
 		return nil
 	}
 	class, err := p.classes.Get(*claim.Spec.StorageClassName)
-	if err != nil || class.Provisioner != provisionerName {
+	if err != nil || !isServed(class.Provisioner) {
 		return nil
 	}
 	return class
+}
+
+// isServed tells whether volumes of this provisioner are made here.
+func isServed(provisioner string) bool {
+	return provisioner == provisionerName || provisioner == driverName
 }
 
 func (p *provisioner) deleteVolume(ctx context.Context, name string) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 )
 
 func (p *provisioner) listClaims() []*corev1.PersistentVolumeClaim {
@@ -39,15 +41,64 @@ func (p *provisioner) provision(ctx context.Context, claim *corev1.PersistentVol
 	if err != nil {
 		return err
 	}
+	snapshot, err := p.snapshotFor(ctx, claim, class)
+	if err != nil {
+		return err
+	}
+	volumes := p.client.CoreV1().PersistentVolumes()
+	if snapshot != "" {
+		// Not from the cache: a volume that exists may be in use, and must not be filled again.
+		if _, err := volumes.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
 	path, err := p.store.create(kind, name, size.Value())
 	if err != nil {
 		return fmt.Errorf("make the storage of %s: %w", name, err)
 	}
-	_, err = p.client.CoreV1().PersistentVolumes().Create(ctx, p.volumeFor(claim, class, name, path), metav1.CreateOptions{})
+	if snapshot != "" {
+		if err := p.store.restoreSnapshot(ctx, snapshot, name); err != nil {
+			return fmt.Errorf("copy %s: %w", snapshot, err)
+		}
+	}
+	_, err = volumes.Create(ctx, p.volumeFor(claim, class, name, path), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	return err
+}
+
+// snapshotFor is the handle of the snapshot that the claim's volume starts
+// with; empty for an empty volume.
+func (p *provisioner) snapshotFor(ctx context.Context, claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) (string, error) {
+	source := claim.Spec.DataSourceRef
+	if source == nil {
+		return "", nil
+	}
+	group := ptr.Deref(source.APIGroup, "")
+	if class.Provisioner != driverName || group != snapshotv1.GroupName || source.Kind != "VolumeSnapshot" {
+		return "", fmt.Errorf("storage class %s cannot fill a volume from a %s of the group %q", class.Name, source.Kind, group)
+	}
+	snapshot, err := p.snapshots.SnapshotV1().VolumeSnapshots(claim.Namespace).Get(ctx, source.Name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	status := snapshot.Status
+	if status == nil || !ptr.Deref(status.ReadyToUse, false) || status.BoundVolumeSnapshotContentName == nil {
+		return "", fmt.Errorf("snapshot %s is not ready", source.Name)
+	}
+	size := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if status.RestoreSize != nil && size.Cmp(*status.RestoreSize) < 0 {
+		return "", fmt.Errorf("requested size %s is less than the size %s of the snapshot %s", &size, status.RestoreSize, source.Name)
+	}
+	content, err := p.snapshots.SnapshotV1().VolumeSnapshotContents().Get(ctx, *status.BoundVolumeSnapshotContentName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if content.Spec.Driver != driverName || content.Status == nil || content.Status.SnapshotHandle == nil {
+		return "", fmt.Errorf("snapshot %s is of the driver %s, or has no handle", source.Name, content.Spec.Driver)
+	}
+	return *content.Status.SnapshotHandle, nil
 }
 
 func (p *provisioner) volumeFor(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass, name, path string) *corev1.PersistentVolume {
@@ -56,10 +107,14 @@ func (p *provisioner) volumeFor(claim *corev1.PersistentVolumeClaim, class *stor
 		policy = *class.ReclaimPolicy
 	}
 	mode := corev1.PersistentVolumeFilesystem
+	source := corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}}
+	if class.Provisioner == driverName {
+		source = corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: name}}
+	}
 	return &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
-			Annotations: map[string]string{provisionedBy: provisionerName},
+			Annotations: map[string]string{provisionedBy: class.Provisioner},
 		},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity: corev1.ResourceList{
@@ -69,9 +124,7 @@ func (p *provisioner) volumeFor(claim *corev1.PersistentVolumeClaim, class *stor
 			PersistentVolumeReclaimPolicy: policy,
 			StorageClassName:              class.Name,
 			VolumeMode:                    &mode,
-			PersistentVolumeSource: corev1.PersistentVolumeSource{
-				Local: &corev1.LocalVolumeSource{Path: path},
-			},
+			PersistentVolumeSource:        source,
 			ClaimRef: &corev1.ObjectReference{
 				APIVersion:      "v1",
 				Kind:            "PersistentVolumeClaim",
@@ -107,7 +160,7 @@ func (p *provisioner) expand(ctx context.Context, claim *corev1.PersistentVolume
 	if err != nil {
 		return err
 	}
-	if volume.Annotations[provisionedBy] != provisionerName || claim.Status.Phase != corev1.ClaimBound {
+	if !isServed(volume.Annotations[provisionedBy]) || claim.Status.Phase != corev1.ClaimBound {
 		return nil
 	}
 	wanted := claim.Spec.Resources.Requests[corev1.ResourceStorage]
@@ -146,7 +199,7 @@ func (p *provisioner) reportCapacity(ctx context.Context, claim *corev1.Persiste
 // reclaim removes the storage and then the volume, once its claim is gone and
 // if its policy says so.
 func (p *provisioner) reclaim(ctx context.Context, volume *corev1.PersistentVolume) error {
-	if volume.Annotations[provisionedBy] != provisionerName ||
+	if !isServed(volume.Annotations[provisionedBy]) ||
 		volume.Status.Phase != corev1.VolumeReleased ||
 		volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete ||
 		volume.DeletionTimestamp != nil {

@@ -8,16 +8,21 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSIDriverSpec, StorageClass};
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use serde_json::json;
 
 /// The default StorageClass: plain directories.
 pub const STANDARD_CLASS: &str = "standard";
 /// The StorageClass of ext4 file systems of a true size.
 pub const LOOP_CLASS: &str = "loop";
-/// What both name as their provisioner.
+/// The StorageClass of volumes that can be snapshotted, and the default VolumeSnapshotClass for them.
+pub const SNAPSHOTS_CLASS: &str = "snapshots";
+/// The CSI driver of these volumes, and the provisioner of their StorageClass.
+pub const SNAPSHOTS_DRIVER: &str = "csi.testbed.clustereddatabase.io";
+/// What the other classes name as their provisioner.
 const PROVISIONER: &str = "testbed.clustereddatabase.io/volumes";
 
 /// Interval of checks for something that takes seconds.
@@ -158,19 +163,62 @@ pub async fn node_readiness(client: &Client) -> Result<BTreeMap<String, bool>> {
         .collect())
 }
 
-/// Makes the objects that every testbed has.
+/// Makes the objects that every testbed has. `crds` are definitions in YAML.
 ///
 /// # Errors
 /// When the API server refuses one.
-pub async fn create_objects(client: &Client) -> Result<()> {
+pub async fn create_objects(client: &Client, crds: Vec<String>) -> Result<()> {
+    for crd in crds {
+        post(client, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd)
+            .await
+            .context("make a CustomResourceDefinition")?;
+    }
     let classes: Api<StorageClass> = Api::all(client.clone());
     for class in [
-        storage_class(STANDARD_CLASS, "directory", true),
-        storage_class(LOOP_CLASS, "loop", false),
+        storage_class(STANDARD_CLASS, PROVISIONER, "directory", true),
+        storage_class(LOOP_CLASS, PROVISIONER, "loop", false),
+        storage_class(SNAPSHOTS_CLASS, SNAPSHOTS_DRIVER, "directory", false),
     ] {
         create(&classes, &class).await?;
     }
+    create(&Api::all(client.clone()), &snapshots_driver()).await?;
     create(&Api::all(client.clone()), &proxy_binding()).await
+}
+
+/// Makes the default VolumeSnapshotClass once the API server serves such objects.
+///
+/// # Errors
+/// When it does not within 4 min; `check` may say earlier what is wrong.
+pub async fn create_snapshot_class(client: &Client, check: impl Fn() -> Result<()>) -> Result<()> {
+    let class = json!({
+        "apiVersion": "snapshot.storage.k8s.io/v1",
+        "kind": "VolumeSnapshotClass",
+        "metadata": {
+            "name": SNAPSHOTS_CLASS,
+            "annotations": {"snapshot.storage.kubernetes.io/is-default-class": "true"},
+        },
+        "driver": SNAPSHOTS_DRIVER,
+        "deletionPolicy": "Delete",
+    });
+    let deadline = Instant::now() + NODES_LIMIT;
+    let path = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotclasses";
+    while let Err(error) = post(client, path, class.to_string()).await {
+        check()?;
+        if Instant::now() > deadline {
+            return Err(error).context("make the VolumeSnapshotClass");
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    Ok(())
+}
+
+/// Posts a manifest in YAML, or in JSON, which is YAML.
+async fn post(client: &Client, path: &str, manifest: String) -> Result<()> {
+    let request = http::Request::post(path)
+        .header("content-type", "application/yaml")
+        .body(manifest.into_bytes())?;
+    client.request_text(request).await?;
+    Ok(())
 }
 
 async fn create<K>(api: &Api<K>, object: &K) -> Result<()>
@@ -186,7 +234,7 @@ where
 
 /// A class whose volumes every node reaches, like a disk on a network: so they
 /// are made at once, not when a pod is placed.
-fn storage_class(name: &str, kind: &str, default: bool) -> StorageClass {
+fn storage_class(name: &str, provisioner: &str, kind: &str, default: bool) -> StorageClass {
     let default = (
         "storageclass.kubernetes.io/is-default-class".to_owned(),
         default.to_string(),
@@ -197,12 +245,27 @@ fn storage_class(name: &str, kind: &str, default: bool) -> StorageClass {
             annotations: Some([default].into()),
             ..ObjectMeta::default()
         },
-        provisioner: PROVISIONER.to_owned(),
+        provisioner: provisioner.to_owned(),
         parameters: Some([("kind".to_owned(), kind.to_owned())].into()),
         allow_volume_expansion: Some(true),
         reclaim_policy: Some("Delete".to_owned()),
         volume_binding_mode: Some("Immediate".to_owned()),
         ..StorageClass::default()
+    }
+}
+
+/// Volumes of this driver need no attachment to a node. The kubelet sets their group, as with any disk.
+fn snapshots_driver() -> CSIDriver {
+    CSIDriver {
+        metadata: ObjectMeta {
+            name: Some(SNAPSHOTS_DRIVER.to_owned()),
+            ..ObjectMeta::default()
+        },
+        spec: CSIDriverSpec {
+            attach_required: Some(false),
+            fs_group_policy: Some("File".to_owned()),
+            ..CSIDriverSpec::default()
+        },
     }
 }
 

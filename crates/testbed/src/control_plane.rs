@@ -1,4 +1,4 @@
-//! The settings of etcd, the control plane, DNS and the volume provisioner.
+//! The settings of etcd, the control plane, DNS, the volume provisioner and the snapshotter.
 
 use std::fs;
 use std::path::Path;
@@ -155,6 +155,18 @@ impl ControlPlane<'_> {
         flags.set("kubeconfig", self.paths.component_kubeconfig("provisioner").display());
         flags.set("dir", self.paths.volumes().display());
         flags.set("nodes", self.plan.node_names().join(","));
+        self.daemon(flags)
+    }
+
+    /// The CSI driver of all nodes, and the controllers of snapshots.
+    #[must_use]
+    pub fn snapshotter(&self) -> Daemon {
+        let kubelet = |node: String| format!("{node}={}", self.paths.kubelet(&node).display());
+        let kubelets: Vec<String> = self.plan.node_names().into_iter().map(kubelet).collect();
+        let mut flags = Flags::new("snapshotter");
+        flags.set("kubeconfig", self.paths.component_kubeconfig("snapshotter").display());
+        flags.set("dir", self.paths.volumes().display());
+        flags.set("kubelets", kubelets.join(","));
         self.daemon(flags)
     }
 

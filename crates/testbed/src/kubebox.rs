@@ -1,4 +1,5 @@
-//! Builds the Go programs: the components in one binary, and pause.
+//! Builds the Go programs: the components in one binary, and pause. Takes the definitions of snapshots from a module of
+//! theirs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +18,24 @@ const VERSION: &str = "v1.34.4";
 /// How long a cold build may take; on two free cores it takes about 5 minutes.
 const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
 
-/// The Go programs.
+/// The module that has the definitions of snapshots.
+const SNAPSHOT_CLIENT: &str = "github.com/kubernetes-csi/external-snapshotter/client/v8";
+
+/// Its definitions, by the plural of each kind.
+const SNAPSHOT_KINDS: [&str; 3] = ["volumesnapshotclasses", "volumesnapshotcontents", "volumesnapshots"];
+
+/// Separates the documents in a file of YAML.
+const DOCUMENT: &str = "---\n";
+
+/// The Go programs, and what comes with them.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// All components.
     pub kubebox: PathBuf,
     /// The program that holds a pod's namespaces.
     pub pause: PathBuf,
+    /// The definitions of snapshots.
+    pub snapshot_crds: PathBuf,
 }
 
 impl Programs {
@@ -40,6 +52,7 @@ impl Programs {
         Ok(Self {
             kubebox: dir.join(format!("kubebox-{kubebox}")),
             pause: dir.join(format!("pause-{pause}")),
+            snapshot_crds: dir.join(format!("snapshot-crds-{kubebox}.yaml")),
         })
     }
 
@@ -58,7 +71,9 @@ impl Programs {
     /// True if they are made.
     #[must_use]
     pub fn exist(&self) -> bool {
-        self.kubebox.is_file() && self.pause.is_file()
+        [&self.kubebox, &self.pause, &self.snapshot_crds]
+            .iter()
+            .all(|path| path.is_file())
     }
 
     /// Makes them.
@@ -77,8 +92,36 @@ impl Programs {
         let flags = format!("-s -w -X {base}.gitVersion={VERSION} -X {base}.gitMajor=1 -X {base}.gitMinor=34");
         let what = "compiling Kubernetes (Go, usually 8 minutes, once)";
         step(what, compile(".", &self.kubebox, Some(&flags))).await?;
-        compile("./pause", &self.pause, None).await
+        compile("./pause", &self.pause, None).await?;
+        copy_snapshot_crds(&self.snapshot_crds).await
     }
+
+    /// The definitions of snapshots, each a document of YAML.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn read_snapshot_crds(&self) -> Result<Vec<String>> {
+        let path = &self.snapshot_crds;
+        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
+        let documents = text.split(DOCUMENT).filter(|document| !document.is_empty());
+        Ok(documents.map(str::to_owned).collect())
+    }
+}
+
+/// Copies the definitions of snapshots out of Go's module cache.
+async fn copy_snapshot_crds(to: &Path) -> Result<()> {
+    let list = Tool::tied("go").words("list -m -f {{.Dir}}").arg(SNAPSHOT_CLIENT);
+    let module = list.dir(&source_dir()).run().await?;
+    let dir = Path::new(module.trim()).join("config/crd");
+    let mut text = String::new();
+    for kind in SNAPSHOT_KINDS {
+        let path = dir.join(format!("snapshot.storage.k8s.io_{kind}.yaml"));
+        text += &fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    }
+    let unfinished = to.with_extension("new");
+    fs::write(&unfinished, text)
+        .and_then(|()| fs::rename(&unfinished, to))
+        .with_context(|| format!("write {}", to.display()))
 }
 
 async fn compile(package: &str, to: &Path, flags: Option<&str>) -> Result<()> {

@@ -52,7 +52,11 @@ impl Node<'_> {
     /// When the disk does not take them.
     pub fn write_files(&self) -> Result<()> {
         let layout = self.containerd_layout();
-        for dir in [self.dir().join("cni"), self.dir().join("kubelet"), layout.run.clone()] {
+        for dir in [
+            self.dir().join("cni"),
+            self.paths.kubelet(&self.name()),
+            layout.run.clone(),
+        ] {
             fs::create_dir_all(&dir).with_context(|| format!("make {}", dir.display()))?;
         }
         write(&self.dir().join("cni/10-bridge.conflist"), &self.cni().to_string())?;
@@ -83,8 +87,8 @@ impl Node<'_> {
         flags.set("kubeconfig", self.paths.component_kubeconfig(&name).display());
         flags.set("hostname-override", &name);
         flags.set("node-ip", self.plan.node(self.number));
-        flags.set("root-dir", self.dir().join("kubelet").display());
-        flags.set("cert-dir", self.dir().join("kubelet/pki").display());
+        flags.set("root-dir", self.paths.kubelet(&name).display());
+        flags.set("cert-dir", self.paths.kubelet(&name).join("pki").display());
         // One zone per node, so that spreading over zones can be tested.
         flags.set("node-labels", format!("topology.kubernetes.io/zone=z{}", self.number));
         flags.set("v", 2);

@@ -97,6 +97,12 @@ impl Paths {
         self.state().join(node)
     }
 
+    /// Root directory of the node's kubelet.
+    #[must_use]
+    pub fn kubelet(&self, node: &str) -> PathBuf {
+        self.node(node).join("kubelet")
+    }
+
     /// Socket of the node's containerd.
     #[must_use]
     pub fn containerd_socket(&self, node: &str) -> PathBuf {

@@ -43,6 +43,7 @@ fn users() -> Vec<Subject> {
     vec![
         Subject::user("admin", "testbed:admin", Some(ADMINISTRATORS)),
         Subject::user("provisioner", "testbed:provisioner", Some(ADMINISTRATORS)),
+        Subject::user("snapshotter", "testbed:snapshotter", Some(ADMINISTRATORS)),
         Subject::user("coredns", "testbed:coredns", Some(ADMINISTRATORS)),
         Subject::user("kube-controller-manager", "system:kube-controller-manager", None),
         Subject::user("kube-scheduler", "system:kube-scheduler", None),

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -126,11 +127,20 @@ fn keep(state: &State, options: &Options) -> Result<bool> {
 /// Reports if the running testbed was made from other sources than these.
 fn tell_if_outdated(state: Option<&State>) -> Result<()> {
     let programs = Programs::locate()?;
-    let now = [programs.kubebox.clone(), Template::locate(&programs)?.dir().to_owned()];
+    let now = used(&programs, &Template::locate(&programs)?);
     if state.is_some_and(|state| state.uses != now) {
         say("it was started from other sources than these: `cargo xtask testbed down` and `up` brings their changes");
     }
     Ok(())
+}
+
+/// The files of the cache that a testbed uses.
+fn used(programs: &Programs, template: &Template) -> Vec<PathBuf> {
+    vec![
+        programs.kubebox.clone(),
+        programs.snapshot_crds.clone(),
+        template.dir().to_owned(),
+    ]
 }
 
 /// Makes what is slow to make and outlives the testbed.
@@ -168,11 +178,8 @@ async fn prepare() -> Result<(Programs, Template)> {
 
 /// Removes programs and templates of earlier sources that no testbed uses.
 fn prune(programs: &Programs, template: &Template) -> Result<()> {
-    let mut keep = vec![
-        programs.kubebox.clone(),
-        programs.pause.clone(),
-        template.dir().to_owned(),
-    ];
+    let mut keep = used(programs, template);
+    keep.push(programs.pause.clone());
     for instance in 0..=MAX_INSTANCE {
         // A record of another version does not list what it uses.
         let Ok(state) = State::load(&Paths::new(instance)) else {
@@ -208,7 +215,7 @@ impl<'a> Start<'a> {
     fn new(testbed: &'a Testbed, options: Options, programs: Programs, template: Template) -> Result<Self> {
         let groups = Hierarchies::detect()?;
         let mut state = State::new(options);
-        state.uses = vec![programs.kubebox.clone(), template.dir().to_owned()];
+        state.uses = used(&programs, &template);
         Ok(Self {
             testbed,
             programs,
@@ -244,12 +251,14 @@ impl<'a> Start<'a> {
         self.start([plane.controller_manager(), plane.scheduler()]).await?;
         try_join_all(nodes.iter().map(async |n| n.containerd_layout().wait().await)).await?;
         self.start_kubelets(&nodes).await?;
-        cluster::create_objects(&client).await?;
+        cluster::create_objects(&client, programs.read_snapshot_crds()?).await?;
         self.start(nodes.iter().map(Node::proxy)).await?;
-        self.start([plane.dns(), plane.provisioner()]).await?;
+        self.start([plane.dns(), plane.provisioner(), plane.snapshotter()])
+            .await?;
         cluster::wait_nodes(&client, &self.testbed.node_names(), || self.check()).await?;
         cluster::wait_controllers(&client, || self.check()).await?;
         cluster::wait_dns(self.testbed.plan.host(), || self.check()).await?;
+        cluster::create_snapshot_class(&client, || self.check()).await?;
         self.state.complete = true;
         self.state.save(&self.testbed.paths)
     }

@@ -2,6 +2,7 @@
 //! Linux and root.
 
 mod snapshot;
+mod volume_snapshots;
 
 use std::time::{Duration, Instant};
 
@@ -69,6 +70,7 @@ async fn live(options: &Options) -> Result<()> {
     load_image(&testbed, &client).await?;
     run_pod(&client).await?;
     grow_volume(&client).await?;
+    volume_snapshots::take_and_restore(&testbed, &client).await?;
     freeze_and_thaw(&testbed).await?;
     cut_api_and_heal(&testbed, &client).await?;
     stop_and_continue_api(&testbed).await?;
