@@ -21,9 +21,9 @@ pub async fn take_and_restore(testbed: &Testbed, client: &kube::Client) -> Resul
     let snapshots = snapshots(client);
 
     create(&claims, claim("source", "64Mi", None)).await?;
-    // Files come and go while the snapshot is taken.
+    // Files come and go while the snapshot is taken: one that it finds is gone when it has copied the others.
     let script = format!(
-        "mkdir -m 700 /data/d && printf {OLD} > /data/d/f && ln -s f /data/d/link && touch /data/written
+        "mkdir -m 700 /data/d && cd /data/d && touch $(seq 2000) && printf {OLD} > f && ln -s f link && touch /data/written
         while :; do i=$((i + 1)); mkdir /data/new$i; touch /data/new$i/f; rm -r /data/new$i; done"
     );
     create(&pods, pod("source", &script, json!({"runAsUser": 999, "fsGroup": 999}))).await?;
