@@ -1,7 +1,8 @@
 // Command kubebox is every Kubernetes component of the testbed in one binary:
-// etcd, the control plane, the node components, CoreDNS, the testbed's own volume
-// provisioner, and its CSI driver with the controllers of snapshots. One binary instead of eight shares most of its code
-// (135 MB in place of roughly 500 MB) and is linked once.
+// etcd, the control plane, the node components, CoreDNS, the testbed's own
+// volume provisioner, and its CSI driver with the controllers of snapshots. One
+// binary instead of nine shares most of its code (135 MB in place of roughly
+// 500 MB) and is linked once.
 //
 // The first argument, or the name it is called by, chooses the component; all
 // further arguments are that component's own.

@@ -1,5 +1,5 @@
-//! Builds the Go programs: the components in one binary, and pause. Takes the definitions of snapshots from a module of
-//! theirs.
+//! Builds the Go programs: the components in one binary, and pause. Copies the definitions of snapshots from Go's module
+//! cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -43,6 +43,8 @@ pub async fn take_and_restore(testbed: &Testbed, client: &kube::Client) -> Resul
         Ok(true)
     })
     .await?;
+    // Early, because the snapshot controller does not delete a snapshot that a claim still waits for, nor try again.
+    refuse_small(client, &claims).await?;
     fs::write(source.join("d/f"), "new")?;
 
     // Without a group that Kubernetes sets, the pod can read and write only if owners and modes are restored.
@@ -61,7 +63,6 @@ pub async fn take_and_restore(testbed: &Testbed, client: &kube::Client) -> Resul
         Ok(phase.as_deref() == Some("Succeeded"))
     })
     .await?;
-    refuse_small(client, &claims).await?;
 
     let kept = testbed.state_dir().join("volumes/snapshots");
     ensure!(
@@ -90,7 +91,6 @@ async fn refuse_small(client: &kube::Client, claims: &Api<PersistentVolumeClaim>
     .await?;
     let volume = claims.get("small").await?.spec.and_then(|s| s.volume_name);
     ensure!(volume.is_none(), "a claim smaller than its snapshot has a volume");
-    // Otherwise the snapshot could not be deleted: a claim still needs it.
     claims.delete("small", &DeleteParams::default()).await?;
     Ok(())
 }
