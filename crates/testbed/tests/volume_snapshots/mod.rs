@@ -21,10 +21,10 @@ pub async fn take_and_restore(testbed: &Testbed, client: &kube::Client) -> Resul
     let snapshots = snapshots(client);
 
     create(&claims, claim("source", "64Mi", None)).await?;
-    // Files come and go while the snapshot is taken: one that it finds is gone when it has copied the others.
+    // There is always a directory `new…`, and it is gone when the snapshot has copied the files before it.
     let script = format!(
         "mkdir -m 700 /data/d && cd /data/d && touch $(seq 2000) && printf {OLD} > f && ln -s f link && touch /data/written
-        while :; do i=$((i + 1)); mkdir /data/new$i; touch /data/new$i/f; rm -r /data/new$i; done"
+        i=0; mkdir /data/new0; while :; do mkdir /data/new$((i + 1)); rm -r /data/new$i; i=$((i + 1)); done"
     );
     create(&pods, pod("source", &script, json!({"runAsUser": 999, "fsGroup": 999}))).await?;
     let source = volume_dir(testbed, &claims, "source").await?;
