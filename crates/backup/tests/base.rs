@@ -23,6 +23,7 @@ use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use test_store::{Effect, Fault};
 
 use support::azurite::Azurite;
+use support::gcs::FakeGcs;
 use support::{Directory, LIMIT, Server};
 
 const LABEL: &str =
@@ -318,6 +319,14 @@ async fn a_tree_is_written_to_azure_and_unpacked() {
     let azurite = tokio::task::spawn_blocking(Azurite::start).await.expect("Azurite");
     azurite.make_container(support::BUCKET);
     let store = Store::open(&azurite.place(support::BUCKET), &Azurite::access()).expect("a store");
+    keeps_a_tree(&store.with_fence(Fence::Enforced)).await;
+}
+
+#[tokio::test]
+async fn a_tree_is_written_to_google_and_unpacked() {
+    let gcs = FakeGcs::start().await;
+    gcs.make_bucket(support::BUCKET);
+    let store = Store::open(&gcs.place(support::BUCKET), &FakeGcs::access()).expect("a store");
     keeps_a_tree(&store.with_fence(Fence::Enforced)).await;
 }
 

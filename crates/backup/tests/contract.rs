@@ -1,4 +1,4 @@
-//! What every store does, on a volume, on our S3 server, on moto, and on an emulator of Azure.
+//! What every store does, on a volume, on our S3 server, on moto, and on emulators of Azure and of Google.
 
 mod support;
 
@@ -10,6 +10,7 @@ use futures::future::join_all;
 use tokio::time::timeout;
 
 use support::azurite::Azurite;
+use support::gcs::FakeGcs;
 use support::moto::Moto;
 use support::{BUCKET, Directory, LIMIT, Server, TEST_LIMIT, access, bytes, s3};
 
@@ -40,6 +41,13 @@ async fn azure_keeps_the_contract() {
     let azurite = tokio::task::spawn_blocking(Azurite::start).await.expect("Azurite");
     azurite.make_container(BUCKET);
     keeps_the_contract(&azurite.place(BUCKET), &Azurite::access()).await;
+}
+
+#[tokio::test]
+async fn google_keeps_the_contract() {
+    let gcs = FakeGcs::start().await;
+    gcs.make_bucket(BUCKET);
+    keeps_the_contract(&gcs.place(BUCKET), &FakeGcs::access()).await;
 }
 
 async fn keeps_the_contract(place: &Place, access: &Access) {

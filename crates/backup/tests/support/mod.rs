@@ -12,6 +12,7 @@ use bytes::Bytes;
 use test_store::{KEY, Options, SECRET, TestStore};
 
 pub mod azurite;
+pub mod gcs;
 pub mod moto;
 
 /// Runs a program that installs something.
