@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use agent::archive::Target;
 use agent::base::{Order, Told};
-use api::backup::{BackupOrigin, BackupRole, BackupSource, StoredBackup};
+use api::backup::{BackupKind, BackupOrigin, BackupRole, BackupSource, SnapshotState, StoredBackup};
 use backup::base::{BackupInfo, backups, format_lsn, unpack};
 use backup::layout::ClusterFolder;
 use backup::{Access, Identities, Place, S3, Store};
@@ -82,8 +82,10 @@ async fn order(cluster: &Cluster, ordinal: u32, attempt: u32) -> Order {
                 member: format!("orders-{ordinal}"),
                 role: BackupRole::Primary,
             },
+            kind: BackupKind::Full,
             accepts_damage: false,
         },
+        snapshot: None,
         socket_directory: root.join("run"),
         port: 5432,
     }
@@ -250,6 +252,98 @@ fn a_backup_is_made_under_writes_and_restored() {
         let restored = restored(&cluster, &base, &archived(&store), None, 1).await;
         assert!(restored.starts_with("1,2,100,"), "{restored}");
         assert_eq!(restored, rows(&cluster, first).await);
+    });
+}
+
+/// The volume is copied file by file under writes: the storage need not show all files at the same moment.
+#[test]
+fn a_snapshot_is_taken_in_backup_mode_under_writes_and_restored() {
+    let name = "a_snapshot_is_taken_in_backup_mode_under_writes_and_restored";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        cluster.snapshot(UID);
+        let waits = async |cluster: &Cluster| {
+            let told = backup_told(cluster);
+            told["snapshot"].is_string().then_some(told)
+        };
+        let (told, _) = cluster.until("PostgreSQL is in backup mode", 60, waits).await;
+        assert_eq!(told["source"]["role"], "Primary", "{told}");
+        let snapshot = told["snapshot"].as_str().expect("a name").to_owned();
+        assert!(
+            snapshot.starts_with("orders-c0ffee00-") && snapshot.ends_with("z-s-ab12"),
+            "{told}"
+        );
+
+        let base = cluster.scratch().join("snapshot");
+        let pgdata = cluster.volume(first).join("pgdata");
+        let copy = format!("cp -a {} {} || test $? = 1", pgdata.display(), base.display());
+        let copy = ["-c", copy.as_str()];
+        let copied = as_user("sh", &copy);
+        let (copied, (count, _)) = tokio::join!(copied, commits(&cluster, first, 100, 3));
+        copied.expect("copied");
+        assert!(count > 0);
+        cluster.tell_of_snapshot("another", SnapshotState::Ready);
+        cluster.tell_of_snapshot(&snapshot, SnapshotState::Taken);
+        let ended = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'cdb_base_backup'";
+        let ended = async |cluster: &Cluster| (cluster.sql(first, ended).await == Ok("0".to_owned())).then_some(());
+        cluster.until("backup mode has ended", 60, ended).await;
+        assert!(backup_told(&cluster)["snapshot"].is_string(), "it is not ready");
+        assert_eq!(
+            known(&cluster).await.1.len(),
+            0,
+            "a snapshot that is not ready is no backup"
+        );
+        cluster.tell_of_snapshot(&snapshot, SnapshotState::Ready);
+        let done = async |cluster: &Cluster| (backup_told(cluster)["state"] == "Completed").then_some(());
+        cluster.until("it is complete", 120, done).await;
+        let (_, known) = known(&cluster).await;
+        let info = known.into_iter().next().expect("a backup");
+        let stored = info.snapshot.clone().expect("a snapshot");
+        assert_eq!((stored.name, info.parts.len()), (snapshot, 0));
+
+        for left in ["postmaster.pid", "pg_wal", "pg_replslot"] {
+            let path = base.join(left);
+            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+        }
+        let label = stored.label;
+        let made = format!(
+            "mkdir -m 0700 {base}/pg_wal {base}/pg_replslot && printf %s '{label}' > {base}/backup_label",
+            base = base.display()
+        );
+        as_user("sh", &["-c", &made]).await.expect("written");
+        commit_row(&cluster, first, 2).await.expect("a commit");
+        last_row_is_archived(&cluster, &store, first, ".zst").await;
+        let restored = restored(&cluster, &base, &archived(&store), None, 1).await;
+        assert_eq!(restored, rows(&cluster, first).await);
+    });
+}
+
+#[test]
+fn a_snapshot_that_fails_is_told_and_ends_backup_mode() {
+    let name = "a_snapshot_that_fails_is_told_and_ends_backup_mode";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let _store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        cluster.snapshot(UID);
+        let waits = async |cluster: &Cluster| {
+            let told = backup_told(cluster);
+            told["snapshot"].as_str().map(str::to_owned)
+        };
+        let (snapshot, _) = cluster.until("PostgreSQL is in backup mode", 60, waits).await;
+        cluster.tell_of_snapshot(&snapshot, SnapshotState::Failed);
+        let done = async |cluster: &Cluster| (backup_told(cluster)["state"] == "Failed").then_some(());
+        cluster.until("it has failed", 60, done).await;
+        let told = backup_told(&cluster);
+        assert!(
+            told["message"].as_str().expect("words").contains("no such class"),
+            "{told}"
+        );
+        let in_mode = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'cdb_base_backup'";
+        assert_eq!(cluster.sql(first, in_mode).await.as_deref(), Ok("0"));
+        assert!(!cluster.volume(first).join("pgdata/backup_label").exists());
     });
 }
 

@@ -29,6 +29,7 @@ use crate::operation::{ClusterReference, LONGEST_NAME, OperationStatus};
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
     printcolumn = r#"{"name":"Progress","type":"string","jsonPath":".status.progress"}"#,
     printcolumn = r#"{"name":"Backup","type":"string","jsonPath":".status.backup.name"}"#,
+    printcolumn = r#"{"name":"Kind","type":"string","priority":1,"jsonPath":".spec.kind"}"#,
     printcolumn = r#"{"name":"Source","type":"string","priority":1,"jsonPath":".status.backup.source.member"}"#,
     printcolumn = r#"{"name":"Message","type":"string","priority":1,"jsonPath":".status.message"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
@@ -37,9 +38,30 @@ use crate::operation::{ClusterReference, LONGEST_NAME, OperationStatus};
 pub struct DatabaseBackupSpec {
     /// The ClusteredDatabase in this namespace that is backed up.
     pub cluster_ref: ClusterReference,
-    /// Whose files are copied.
+    /// What is made.
+    #[serde(default)]
+    pub kind: BackupKind,
+    /// Whose files it has.
     #[serde(default)]
     pub source: BackupSource,
+}
+
+/// What a backup is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BackupKind {
+    /// All files, copied into the store.
+    #[default]
+    Full,
+    /// A VolumeSnapshot of an instance's data volume; what else is needed to use it is in the store. Most storage makes one in seconds. It is
+    /// as safe as the storage, and `spec.backup.encryption` does not encrypt it.
+    Snapshot,
+}
+
+impl BackupKind {
+    /// Whether it is what a spec that names none asks for.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Whose files a backup copies.
@@ -58,6 +80,16 @@ impl BackupSource {
     pub fn is_default(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// Whether this is the name in the store of a backup of kind [`BackupKind::Snapshot`].
+pub fn is_snapshot(backup: &str) -> bool {
+    backup.contains("-S-")
+}
+
+/// Name of the VolumeSnapshot that has the files of this backup of the database with this name.
+pub fn snapshot_name(database: &str, backup: &str) -> String {
+    format!("{database}-{}", backup.to_ascii_lowercase())
 }
 
 /// What is known of a backup.
@@ -103,6 +135,9 @@ pub struct StoredBackup {
     /// Pages of its data have wrong checksums. It was taken all the same, since no member has better files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub damaged_pages: bool,
+    /// Name of the VolumeSnapshot that has its files, if the store does not have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
 }
 
 /// The instance whose files a backup copies.
@@ -157,6 +192,10 @@ pub struct BackupTask {
     /// Why it failed, or what keeps it from going on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The VolumeSnapshot that the operator is to make of the source's data volume: PostgreSQL is in backup mode, or was, and it is not
+    /// ready yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
     /// PostgreSQL has found data pages with wrong checksums in the source's files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub damaged_pages: bool,
@@ -172,7 +211,7 @@ fn first_attempt() -> u32 {
 /// How far a backup is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum BackupState {
-    /// The database's files are being copied.
+    /// The database's files are being copied, by PostgreSQL or by the storage.
     Copying,
     /// The files are in the store, and the WAL that belongs to them is not there yet.
     WaitingForWal,
@@ -190,6 +229,32 @@ impl BackupState {
             Self::Completed | Self::Failed => true,
         }
     }
+}
+
+/// How far a VolumeSnapshot is that belongs to a backup, as the operator tells the agents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotProgress {
+    /// Name of the VolumeSnapshot.
+    pub name: String,
+    /// How far it is.
+    pub state: SnapshotState,
+    /// What the storage says is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// How far a VolumeSnapshot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum SnapshotState {
+    /// The storage has not taken it yet.
+    Asked,
+    /// It has the content of that moment: PostgreSQL may leave backup mode.
+    Taken,
+    /// Volumes can be made from it.
+    Ready,
+    /// It cannot be made.
+    Failed,
 }
 
 const UNCHANGED: &str = "a backup cannot be changed: make another one";

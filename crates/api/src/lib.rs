@@ -18,6 +18,7 @@ pub mod reference;
 pub mod rules;
 pub mod spec;
 pub mod status;
+pub mod store;
 pub mod user;
 mod values;
 pub mod waiting;

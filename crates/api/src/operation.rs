@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use crate::backup::is_snapshot;
 use crate::crd::{SCHEMA, drop_what_means_nothing_to_a_server, each_schema, field_of, set};
 use crate::rules::recovery::{is_backup, is_lsn, is_restore_point};
 use crate::spec::RecoveryTarget;
@@ -389,10 +390,11 @@ const RULES: [Rule; 11] = [
     },
     Rule {
         cel: "!has(self.recover) || !has(self.recover.backup) || self.recover.backup.matches('^[0-9]{8}T[0-9]{6}Z-[FD]-[0-9a-f]{4}$')",
-        message: "recover.backup must be the name of a backup in the store, such as 20261124T230501Z-F-7f3a: correct or remove it",
+        message: "recover.backup must be the name of a full backup in the store, such as 20261124T230501Z-F-7f3a: correct or remove it",
         holds: |spec, _| {
             let recover = spec.actions.recover.as_ref();
-            recover.is_none_or(|recover| recover.backup.as_deref().is_none_or(is_backup))
+            let is_full = |name: &str| is_backup(name) && !is_snapshot(name);
+            recover.is_none_or(|recover| recover.backup.as_deref().is_none_or(is_full))
         },
     },
     Rule {

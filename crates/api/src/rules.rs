@@ -138,7 +138,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 126] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 141] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -224,6 +224,33 @@ pub(crate) const LIMITS: [(&str, &str, u64); 126] = [
     ("spec.backup.store.azure.credentialsSecretRef.name", "maxLength", 512),
     ("spec.backup.store.azure.caSecretRef.name", "maxLength", 512),
     ("spec.backup.store.azure.caSecretRef.key", "maxLength", 512),
+    ("spec.backup.store.gcs.bucket", "maxLength", 128),
+    ("spec.backup.store.gcs.path", "maxLength", 1_024),
+    ("spec.backup.store.gcs.endpoint", "maxLength", 512),
+    ("spec.backup.store.gcs.credentialsSecretRef.name", "maxLength", 512),
+    ("spec.backup.store.gcs.caSecretRef.name", "maxLength", 512),
+    ("spec.backup.store.gcs.caSecretRef.key", "maxLength", 512),
+    ("spec.bootstrap.recovery.from.store.gcs.bucket", "maxLength", 128),
+    ("spec.bootstrap.recovery.from.store.gcs.path", "maxLength", 1_024),
+    ("spec.bootstrap.recovery.from.store.gcs.endpoint", "maxLength", 512),
+    (
+        "spec.bootstrap.recovery.from.store.gcs.credentialsSecretRef.name",
+        "maxLength",
+        512,
+    ),
+    (
+        "spec.bootstrap.recovery.from.store.gcs.caSecretRef.name",
+        "maxLength",
+        512,
+    ),
+    (
+        "spec.bootstrap.recovery.from.store.gcs.caSecretRef.key",
+        "maxLength",
+        512,
+    ),
+    ("spec.backup.volumeSnapshotClassName", "maxLength", 512),
+    ("spec.backup.retention.hold", "maxItems", 16),
+    ("spec.backup.retention.hold.*", "maxLength", 64),
     ("spec.backup.store.volume.claimName", "maxLength", 512),
     ("spec.bootstrap.recovery.from.store.volume.claimName", "maxLength", 512),
     ("spec.bootstrap.recovery.from.clusterRef.name", "maxLength", 128),

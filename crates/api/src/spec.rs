@@ -11,10 +11,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ClusteredDatabaseStatus;
-use crate::backup::BackupSource;
+use crate::backup::{BackupKind, BackupSource};
 use crate::names::{DATA_VOLUME, WAL_VOLUME, parse_claim};
 use crate::operation::ClusterReference;
 use crate::status::DurabilityMode;
+use crate::store::StoreSpec;
 
 /// A highly available PostgreSQL database.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -499,7 +500,7 @@ impl ClusteredDatabase {
     /// Where the backup is that the database is made from, if it is not a new one; `None` also while a `clusterRef` has not been followed.
     pub fn recovery_source(&self) -> Option<&RecoverySource> {
         let from = &self.spec.recovery()?.from;
-        match from.cluster_ref {
+        match self.spec.recovered_from() {
             Some(_) => self.status.as_ref()?.memo.recovery_source.as_ref(),
             None => Some(from),
         }
@@ -517,6 +518,11 @@ impl ClusteredDatabaseSpec {
     /// The backup that the database is made from, if it is not a new one.
     pub fn recovery(&self) -> Option<&RecoverySpec> {
         self.bootstrap.as_ref()?.recovery.as_ref()
+    }
+
+    /// Name of the ClusteredDatabase from whose backups it is made (`clusterRef`).
+    pub fn recovered_from(&self) -> Option<&str> {
+        Some(self.recovery()?.from.cluster_ref.as_ref()?.name.as_str())
     }
 
     /// What the user wrote of it, to be changed.
@@ -538,6 +544,9 @@ pub struct BackupSpec {
     /// Which backups are kept; all if absent. The WAL from the oldest kept one on is kept, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retention: Option<BackupRetention>,
+    /// The VolumeSnapshotClass of backups of kind `Snapshot`; the default one of the volume's driver if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_snapshot_class_name: Option<String>,
     /// When it is tried by itself whether the backups can be used; never if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drill: Option<BackupDrill>,
@@ -655,6 +664,11 @@ pub struct BackupRetention {
     /// Those with which the database can be recovered to any time of the last so many days.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_days: Option<u32>,
+    /// Names of full backups or snapshots in the store that are kept beside those, with the WAL that they need to be consistent: such a
+    /// backup can be recovered to its own end (`target: {immediate: true}`), also long after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "set"))]
+    pub hold: Vec<String>,
     /// Delete nothing; `status.backup.catalogue.removal` says what would be deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspend: bool,
@@ -677,141 +691,12 @@ pub struct BackupSchedule {
     /// Take the first one at once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub immediate: bool,
-    /// Whose files its backups copy.
+    /// What its backups are.
+    #[serde(default)]
+    pub kind: BackupKind,
+    /// Whose files its backups have.
     #[serde(default)]
     pub source: BackupSource,
-}
-
-/// A store: one of these.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct StoreSpec {
-    /// A store with the interface of Amazon S3.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub s3: Option<S3Store>,
-    /// Azure Blob Storage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub azure: Option<AzureStore>,
-    /// A volume that all instances mount, usually a share over the network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume: Option<VolumeStore>,
-}
-
-impl StoreSpec {
-    /// The Secret with the credentials, and those of its keys that mean something to this store.
-    pub fn credentials(&self) -> Option<(&SecretRef, &'static [&'static str])> {
-        let s3 = self.s3.as_ref().map(|s3| (&s3.credentials_secret_ref, &S3_KEYS[..]));
-        let azure = self.azure.as_ref();
-        let azure = azure.map(|azure| (&azure.credentials_secret_ref, &AZURE_KEYS[..]));
-        let (secret, keys) = s3.or(azure)?;
-        Some((secret.as_ref()?, keys))
-    }
-
-    /// The authority of the store's certificate, if the user names one.
-    pub fn authority(&self) -> Option<&AuthoritySecretRef> {
-        let s3 = self.s3.as_ref().and_then(|s3| s3.ca_secret_ref.as_ref());
-        s3.or_else(|| self.azure.as_ref()?.ca_secret_ref.as_ref())
-    }
-}
-
-const S3_KEYS: [&str; 3] = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
-const AZURE_KEYS: [&str; 3] = ["AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"];
-
-/// A place in a store with the interface of Amazon S3. Under it, each database has a folder `<namespace>/<name>-<UID's first eight
-/// digits>`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct S3Store {
-    /// Bucket and path in one: `s3://bucket/path`. Instead of `bucket` and `path`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub s3_path: Option<String>,
-    /// Name of the bucket. The operator does not make it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bucket: Option<String>,
-    /// Folder in the bucket; its top if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// The region; `us-east-1` if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub region: Option<String>,
-    /// Address of the store, such as `https://minio.storage.svc:9000`; Amazon's if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
-    /// How a bucket is named in requests; `Path` if absent and there is an `endpoint`, else `VirtualHost`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addressing: Option<S3Addressing>,
-    /// The Secret with `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and, if needed, `AWS_SESSION_TOKEN`, in the same namespace. If
-    /// absent, the pods' own identity is used (`serviceAccount.metadata`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credentials_secret_ref: Option<SecretRef>,
-    /// The authority of the store's certificate (PEM), in the same namespace; the public ones if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_secret_ref: Option<AuthoritySecretRef>,
-}
-
-impl S3Store {
-    /// Bucket and path, however they are written.
-    pub fn location(&self) -> (&str, &str) {
-        match self.s3_path.as_deref().and_then(|whole| whole.strip_prefix("s3://")) {
-            Some(location) => location.split_once('/').unwrap_or((location, "")),
-            None => (
-                self.bucket.as_deref().unwrap_or_default(),
-                self.path.as_deref().unwrap_or_default(),
-            ),
-        }
-    }
-
-    /// How a bucket is named in requests.
-    pub fn addressing(&self) -> S3Addressing {
-        let usual = match self.endpoint {
-            Some(_) => S3Addressing::Path,
-            None => S3Addressing::VirtualHost,
-        };
-        self.addressing.unwrap_or(usual)
-    }
-}
-
-/// A place in Azure Blob Storage. Under it, each database has a folder `<namespace>/<name>-<UID's first eight digits>`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AzureStore {
-    /// The storage account; if absent, the Secret says it (`AZURE_STORAGE_ACCOUNT`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub account: Option<String>,
-    /// Name of the container. The operator does not make it.
-    pub container: String,
-    /// Folder in the container; its top if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// Address of the account, such as `https://shop.blob.core.windows.net`; Microsoft's if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub endpoint: Option<String>,
-    /// The Secret with `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN`, in the same namespace. If absent, the pods' own identity is used
-    /// (`serviceAccount.metadata`).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credentials_secret_ref: Option<SecretRef>,
-    /// The authority of the store's certificate (PEM), in the same namespace; the public ones if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_secret_ref: Option<AuthoritySecretRef>,
-}
-
-/// A volume that all instances mount, usually a share over the network. In it, each database has a folder
-/// `<namespace>/<name>-<UID's first eight digits>`. An instance starts only where the volume can be mounted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct VolumeStore {
-    /// The PersistentVolumeClaim, in the same namespace, with access mode `ReadWriteMany` unless all instances are on one node. The
-    /// operator does not make it.
-    pub claim_name: String,
-}
-
-/// How a bucket is named in requests to a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum S3Addressing {
-    /// In the path: `https://store/bucket/object`.
-    Path,
-    /// In the host's name: `https://bucket.store/object`.
-    VirtualHost,
 }
 
 /// A Secret in the same namespace.
@@ -820,21 +705,6 @@ pub enum S3Addressing {
 pub struct SecretRef {
     /// Name of the Secret.
     pub name: String,
-}
-
-/// A key of a Secret in the same namespace, with the certificate of an authority.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AuthoritySecretRef {
-    /// Name of the Secret.
-    pub name: String,
-    /// Its key; `ca.crt` if absent.
-    #[serde(default = "default_authority_key")]
-    pub key: String,
-}
-
-fn default_authority_key() -> String {
-    "ca.crt".to_owned()
 }
 
 /// The nodes on which the instances may run.

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::backup::{BackupSource, BackupTask, StoredBackup};
+use crate::backup::{BackupKind, BackupSource, BackupTask, SnapshotProgress, StoredBackup};
 use crate::durability::WantedDurability;
 use crate::operation::{DiscardQuarantined, Recover, Request};
 use crate::spec::RecoverySource;
@@ -203,6 +203,9 @@ pub struct BackupCatalogue {
     /// What the retention does not keep and is still there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal: Option<BackupRemoval>,
+    /// VolumeSnapshots of this database whose backups are removed from the store, or can never become complete. At most 16 at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed_snapshots: Vec<String>,
     /// Why it could not be brought up to date, in the store's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
@@ -523,6 +526,12 @@ pub struct Intent {
     /// Whose files that backup is to copy.
     #[serde(default, skip_serializing_if = "BackupSource::is_default")]
     pub backup_source: BackupSource,
+    /// What that backup is.
+    #[serde(default, skip_serializing_if = "BackupKind::is_default")]
+    pub backup_kind: BackupKind,
+    /// How far the VolumeSnapshot of that backup is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotProgress>,
     /// The primary's agent deletes all backups and WAL in the store: the database is being deleted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub delete_archive: bool,
@@ -686,6 +695,22 @@ pub struct Memo {
     /// The last backup before the deletion (`spec.backup.onDelete`), once it was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub final_backup: Option<FinalBackupMemo>,
+    /// The VolumeSnapshots that were made of this database's volumes and not deleted again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub snapshots: Vec<SnapshotMemo>,
+}
+
+/// A VolumeSnapshot of this database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotMemo {
+    /// Its name.
+    pub name: String,
+    /// UID of the DatabaseBackup that it was made for.
+    pub uid: String,
+    /// The primary's agent was told that it is ready, so that a complete backup may have it. Before that it has none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ready: bool,
 }
 
 /// An image with PostgreSQL, and how it was chosen.

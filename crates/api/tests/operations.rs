@@ -89,7 +89,12 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
         (
             recover(json!({"backup": "newest"})),
             None,
-            "must be the name of a backup",
+            "must be the name of a full backup",
+        ),
+        (
+            recover(json!({"backup": "20261124T230501Z-S-7f3a"})),
+            None,
+            "must be the name of a full backup",
         ),
         (
             to_target(json!({"time": "2026-11-24T23:05:01Z", "exclusive": true})),

@@ -27,7 +27,7 @@ pub struct ClusterFolder(String);
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Segment(String);
 
-/// The name of a backup, `20261124T230501Z-F-7f3a`: when it began, its kind, and four digits by chance.
+/// The name of a backup, `20261124T230501Z-F-7f3a`: when it began, its kind (`F` for full, `S` for a snapshot), and four digits by chance.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BackupName(String);
 
@@ -140,6 +140,11 @@ impl ClusterFolder {
         format!("{namespace}/{cluster}-{uid8}").parse()
     }
 
+    /// The database's name and the first eight digits of its UID: `shop-1a2b3c4d`.
+    pub fn base_name(&self) -> &str {
+        self.0.rsplit('/').next().unwrap_or_default()
+    }
+
     /// Where probes may leave objects.
     pub fn probe_folder(&self) -> String {
         format!("{self}/probe")
@@ -224,6 +229,11 @@ impl BackupName {
         self.0.contains("-D-")
     }
 
+    /// True if its files are in a VolumeSnapshot.
+    pub fn is_snapshot(&self) -> bool {
+        self.0.contains("-S-")
+    }
+
     /// When it began.
     pub fn time(&self) -> Time {
         Time(self.0[..16].to_owned())
@@ -235,7 +245,7 @@ impl FromStr for BackupName {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         let parts: Vec<&str> = text.split('-').collect();
-        let is_name = matches!(parts[..], [time, "F" | "D", digits] if is_time(time) && is_hex(digits, 4, false));
+        let is_name = matches!(parts[..], [time, "F" | "D" | "S", digits] if is_time(time) && is_hex(digits, 4, false));
         checked(text, is_name).map(Self)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use api::backup::BackupSource;
+use api::backup::{BackupKind, BackupSource};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
@@ -140,7 +140,10 @@ pub enum Command {
     Backup {
         /// The database.
         name: String,
-        /// Whose files are copied.
+        /// What is made.
+        #[arg(long, value_enum, ignore_case = true, default_value_t)]
+        kind: KindOf,
+        /// Whose files are copied. A snapshot is always of the primary's volume.
         #[arg(long, value_enum, ignore_case = true, default_value_t)]
         source: CopyOf,
     },
@@ -274,6 +277,27 @@ pub enum Format {
     Json,
     /// YAML.
     Yaml,
+}
+
+/// What a backup is, as `spec.kind` of a DatabaseBackup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum KindOf {
+    /// All files, copied into the store.
+    #[default]
+    #[value(name = "Full")]
+    Full,
+    /// A VolumeSnapshot, made by the storage.
+    #[value(name = "Snapshot")]
+    Snapshot,
+}
+
+impl From<KindOf> for BackupKind {
+    fn from(of: KindOf) -> Self {
+        match of {
+            KindOf::Full => Self::Full,
+            KindOf::Snapshot => Self::Snapshot,
+        }
+    }
 }
 
 /// Whose files a backup copies, as `spec.source` of a DatabaseBackup.

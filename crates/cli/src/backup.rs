@@ -1,7 +1,7 @@
 //! Backups: one more, those that there are, and a database that is made from them.
 
 use anyhow::{Context, Result, bail, ensure};
-use api::backup::{BackupOrigin, BackupSource, DatabaseBackupSpec};
+use api::backup::{BackupKind, BackupOrigin, BackupSource, DatabaseBackupSpec};
 use api::operation::{ClusterReference, OperationPhase};
 use api::spec::RecoveryTarget;
 use api::{ClusteredDatabase, DatabaseBackup};
@@ -16,11 +16,17 @@ use crate::text::{Page, instant};
 ///
 /// # Errors
 /// If the database has no store.
-pub fn one_more(db: &ClusteredDatabase, source: BackupSource, now: DateTime<Utc>) -> Result<DatabaseBackup> {
+pub fn one_more(
+    db: &ClusteredDatabase,
+    kind: BackupKind,
+    source: BackupSource,
+    now: DateTime<Utc>,
+) -> Result<DatabaseBackup> {
     let name = db.name_any();
     has_store(db)?;
     let spec = DatabaseBackupSpec {
         cluster_ref: ClusterReference { name: name.clone() },
+        kind,
         source,
     };
     Ok(DatabaseBackup::new(
@@ -235,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_backup_needs_a_store() {
-        let made = one_more(&database(true), BackupSource::Primary, now()).unwrap();
+        let made = one_more(&database(true), BackupKind::Full, BackupSource::Primary, now()).unwrap();
         assert_eq!(
             (
                 made.name_any().as_str(),
@@ -244,7 +250,7 @@ mod tests {
             ),
             ("demo-20270101000000", "demo", BackupSource::Primary)
         );
-        let error = one_more(&database(false), BackupSource::default(), now())
+        let error = one_more(&database(false), BackupKind::Full, BackupSource::default(), now())
             .unwrap_err()
             .to_string();
         assert!(error.contains("spec.backup.store"), "{error}");

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use api::backup::BackupSource;
+use api::backup::{BackupKind, BackupSource};
 use api::{ClusteredDatabase, Guarded};
 use chrono::Utc;
 use clap::CommandFactory;
@@ -111,7 +111,7 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
             wish(place, &of.name, Wish::DiscardQuarantined(&of.instance, data)).await
         }
         Command::RecreateLease(of) => wish(place, &of.name, Wish::RecreateLease).await,
-        Command::Backup { name, source } => back_up(place, name, (*source).into()).await,
+        Command::Backup { name, kind, source } => back_up(place, name, (*kind).into(), (*source).into()).await,
         Command::Backups { name, output } => {
             let cluster = Cluster::connect(place).await?;
             let all = cluster.backups().list(&ListParams::default()).await;
@@ -164,9 +164,9 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
     }
 }
 
-async fn back_up(place: &Place, name: &str, source: BackupSource) -> Result<u8> {
+async fn back_up(place: &Place, name: &str, kind: BackupKind, source: BackupSource) -> Result<u8> {
     let cluster = Cluster::connect(place).await?;
-    let backup = backup::one_more(&cluster.database(name).await?, source, Utc::now())?;
+    let backup = backup::one_more(&cluster.database(name).await?, kind, source, Utc::now())?;
     let made = cluster.backups().create(&change::as_us(), &backup).await;
     made.map_err(|error| cluster.explain(error))?;
     let backup = backup.name_any();

@@ -33,6 +33,9 @@ pub fn action(action: &Action, name: &str) -> String {
         }
         Action::AdoptClaim(claim) => format!("take over claim {}", claim.name()),
         Action::MakeBackup { name, .. } => format!("make DatabaseBackup {name}"),
+        Action::MakeSnapshot { name, claim } => format!("make VolumeSnapshot {name} of claim {claim}"),
+        Action::DeleteSnapshot(snapshot) => format!("delete VolumeSnapshot {}, which no backup needs", snapshot.name()),
+        Action::MakeDataClaim { name, snapshot } => format!("make claim {name} from VolumeSnapshot {snapshot}"),
         Action::MakeDrill(name) => format!("make ClusteredDatabase {name} from the backups, for a drill"),
         Action::DeleteDrill(drill) => format!("delete ClusteredDatabase {}, whose drill has ended", drill.name()),
         Action::DeleteChild(kind, exact) => format!("delete {} {}", kind.kind(), exact.name()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use api::backup::{BackupSource, DatabaseBackupSpec, StoredBackup};
+use api::backup::{BackupKind, BackupSource, DatabaseBackupSpec, StoredBackup};
 use api::declared::{DeclaredPhase, DeclaredStatus};
 use api::operation::{Action, ClusterReference, ClusteredDatabaseOperationSpec, OperationPhase};
 use api::{ClusteredDatabase, ClusteredDatabaseOperation, Database, DatabaseBackup, DatabaseUser, Phase};
@@ -167,15 +167,24 @@ impl Namespace {
         Ok(message)
     }
 
-    /// Asks for a backup of a database, of a standby if there is one.
+    /// Asks for a full backup of a database, of a standby if there is one.
     ///
     /// # Errors
     /// When the API server refuses it.
     pub async fn back_up(&self, database: &str, backup: &str) -> Result<()> {
+        self.back_up_as(database, backup, BackupKind::Full).await
+    }
+
+    /// Asks for a backup of this kind.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn back_up_as(&self, database: &str, backup: &str, kind: BackupKind) -> Result<()> {
         let spec = DatabaseBackupSpec {
             cluster_ref: ClusterReference {
                 name: database.to_owned(),
             },
+            kind,
             source: BackupSource::PreferStandby,
         };
         let resource = DatabaseBackup::new(backup, spec);

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use api::backup::{BackupRole, StoredBackup};
+use api::backup::{BackupKind, BackupRole, StoredBackup};
 use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, UndoRecovery};
 use api::spec::RecoveryTarget;
 use api::status::{ArchiveFence, BackupCatalogue, FailureReason, WaitReason};
@@ -19,7 +19,7 @@ use e2e::wait::{Seen, until};
 use e2e::{KUBECONFIG_VARIABLE, Namespace, SqlClient, connect_for_test};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams};
 use serde_json::{Value, json};
 use test_store::Fault;
 use testbed::POSTGRES_IMAGE;
@@ -336,6 +336,82 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
                 Seen::Yes(())
             }
             _ => Seen::NotYet(summary(&db)),
+        })
+    })
+    .await?;
+    namespace.begin_removal().await
+}
+
+/// Names of the VolumeSnapshots.
+async fn snapshots(namespace: &Namespace) -> Result<Vec<String>> {
+    let kind = GroupVersionKind::gvk("snapshot.storage.k8s.io", "v1", "VolumeSnapshot");
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<DynamicObject> = Api::namespaced_with(namespace.client.clone(), &namespace.name, &resource);
+    let all = api.list(&ListParams::default()).await?;
+    Ok(all.iter().map(ResourceExt::name_any).collect())
+}
+
+/// The testbed's storage copies a volume file by file, while the database writes.
+#[tokio::test]
+async fn a_database_is_made_from_a_volume_snapshot() -> Result<()> {
+    let kubeconfig = std::env::var(KUBECONFIG_VARIABLE).context(KUBECONFIG_VARIABLE)?;
+    let store = Store::start(Path::new(&kubeconfig)).await?;
+    store.test_store().make_bucket(BUCKET)?;
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-snapshot").await?;
+    store.let_in(&namespace).await?;
+    let storage = json!({"data": {"size": "1Gi", "storageClassName": "snapshots"}});
+    let backup = json!({"store": store.spec()});
+    let spec = json!({"replicas": 2, "storage": storage, "backup": backup});
+    namespace.create("db", spec).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    let filled = "CREATE TABLE filled AS SELECT g, repeat('x', 500) FROM generate_series(1, 100000) g";
+    sql.sql(&format!("CREATE TABLE t (v int); INSERT INTO t VALUES (1); {filled}"))
+        .await?;
+    namespace.back_up_as("db", "snapshot", BackupKind::Snapshot).await?;
+    let written = sql.sql("UPDATE filled SET g = g + 1; INSERT INTO t VALUES (2)").await;
+    let (taken, took) = namespace.wait_backup("snapshot", BOUND).await?;
+    written?;
+    println!("a snapshot as backup {}: {:.1} s", taken.name, took.as_secs_f64());
+    is_copy_of(
+        &taken,
+        BackupRole::Primary,
+        namespace
+            .get("db")
+            .await?
+            .status
+            .and_then(|status| status.current_primary)
+            .as_deref(),
+    )?;
+    let name = taken.snapshot.context("a VolumeSnapshot")?;
+    ensure!(snapshots(&namespace).await? == [name], "it is there");
+
+    sql.sql("INSERT INTO t VALUES (3)").await?;
+    let before = sql.sql(NOW).await?;
+    sql.sql("DROP TABLE t, filled").await?;
+    close_segment(&namespace, "db").await?;
+    let from = json!({"clusterRef": {"name": "db"}});
+    let recovery = json!({"from": from, "backup": taken.name, "target": {"time": before}});
+    let spec = json!({"replicas": 2, "storage": storage, "bootstrap": {"recovery": recovery}});
+    namespace.create("copy", spec).await?;
+    let (_, took) = namespace.wait_ready("copy", BOUND).await?;
+    println!("recovered from it, with two instances: {:.1} s", took.as_secs_f64());
+    let copy = SqlClient::start(&namespace, "copy", POSTGRES_IMAGE).await?;
+    ensure!(copy.sql(ROWS).await? == "1,2,3", "as before the mistake");
+    let whole = copy.sql("SELECT count(*), sum(g) FROM filled").await?;
+    ensure!(whole == "100000|5000150000", "{whole}");
+
+    namespace.back_up("db", "full").await?;
+    namespace.wait_backup("full", BOUND).await?;
+    namespace
+        .change("db", json!({"backup": {"retention": {"minBackups": 1}}}))
+        .await?;
+    until("the VolumeSnapshot to go with its backup", BOUND, || async {
+        let left = snapshots(&namespace).await?;
+        Ok(if left.is_empty() {
+            Seen::Yes(())
+        } else {
+            Seen::NotYet(format!("{left:?}"))
         })
     })
     .await?;

@@ -39,7 +39,7 @@ const fn kind(plural: &'static str, group: &'static str, kind: &'static str) -> 
 
 /// All of them. `probes` are for [`crate::conformance`]. Events of the core and of `events.k8s.io` are one thing in
 /// Kubernetes, and two here.
-pub const KINDS: [Kind; 24] = [
+pub const KINDS: [Kind; 25] = [
     Kind {
         namespaced: false,
         has_status: true,
@@ -98,6 +98,12 @@ pub const KINDS: [Kind; 24] = [
     Kind {
         namespaced: false,
         ..kind("storageclasses", "storage.k8s.io", "StorageClass")
+    },
+    Kind {
+        has_status: true,
+        counts: true,
+        custom: true,
+        ..kind("volumesnapshots", "snapshot.storage.k8s.io", "VolumeSnapshot")
     },
     Kind {
         version: "v1alpha2",

@@ -87,6 +87,9 @@ pub struct Backup {
     /// It has pages with wrong checksums.
     #[serde(default)]
     pub damaged_pages: bool,
+    /// Its files are in a VolumeSnapshot, which the volume must have been made from: it is used only if the user names it.
+    #[serde(default)]
+    pub is_snapshot: bool,
 }
 
 /// The ancestors that the history file of a timeline names, oldest first.
@@ -165,6 +168,9 @@ pub fn plan(
     if backups.is_empty() {
         return Err(Refusal::NoBackup);
     }
+    if wanted_backup.is_none() && backups.iter().all(|backup| backup.is_snapshot) {
+        return Err(Refusal::OnlySnapshots(names(backups)));
+    }
     let size = segment_size.0.max(1);
     let timelines = timelines(backups, stored);
     let (backup, line) = match wanted_backup {
@@ -192,7 +198,7 @@ pub fn plan(
 /// ([`Target::Latest`]) is in the newest line, unless a backup is named.
 pub fn may_be_in_earlier_line(refused: &Refusal, wanted_backup: Option<&str>, target: &Target) -> bool {
     match refused {
-        Refusal::NoBackup => wanted_backup.is_some() || *target != Target::Latest,
+        Refusal::NoBackup | Refusal::OnlySnapshots(_) => wanted_backup.is_some() || *target != Target::Latest,
         Refusal::UnknownBackup { .. } | Refusal::BeforeFirst { .. } => true,
         Refusal::LineWithoutBackup(_)
         | Refusal::BackupTooLate { .. }
@@ -375,7 +381,10 @@ fn newest<'a>(
     let timeline = *timelines.last().ok_or(Refusal::NoBackup)?;
     let line = line(timeline, stored);
     let is_known = stored.histories.contains_key(&timeline) || timelines.len() == 1;
-    let fitting = || backups.iter().filter(|backup| line.contains(backup));
+    let fitting = || {
+        let of_line = backups.iter().filter(|backup| line.contains(backup));
+        of_line.filter(|backup| !backup.is_snapshot)
+    };
     let before = fitting().filter(|backup| ends_before(backup, target));
     match (
         before.max_by_key(|backup| backup.stop),

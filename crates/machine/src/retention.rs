@@ -5,7 +5,8 @@
 //!
 //! The anchor lies in the history of the newest timeline, so a database that goes on from there never has fewer backups of its own than
 //! the policy asks for, however many an abandoned timeline has. All later backups begin behind the anchor: a backup that is being taken
-//! misses no WAL.
+//! misses no WAL. What the policy holds stays beside that, with the WAL that it needs to be consistent: it can be recovered to its own end,
+//! and not to what comes after.
 
 use std::cmp::Reverse;
 
@@ -13,6 +14,7 @@ use api::spec::BackupRetention;
 use chrono::{DateTime, TimeDelta, Utc};
 
 use crate::archive::Segment;
+use crate::protocol::Lsn;
 use crate::recovery::{Backup, Stored, of_newest_timeline};
 use crate::units::Bytes;
 
@@ -25,6 +27,19 @@ pub struct Removal {
     pub anchor: Option<String>,
     /// Segments with a lower number need not be kept, on whatever timeline. 0 if all are kept.
     pub first_segment: u64,
+    /// The backups that are held, though they are older than the anchor.
+    pub held: Vec<Held>,
+}
+
+/// A backup that is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its name.
+    pub name: String,
+    /// The first segment of WAL that it needs.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
 }
 
 impl Removal {
@@ -36,7 +51,8 @@ impl Removal {
 
     /// True if no kept backup needs this segment.
     pub fn takes_segment(&self, segment: Segment) -> bool {
-        segment.number < self.first_segment
+        let is_held = |held: &Held| (held.first..=held.last).contains(&segment.number);
+        segment.number < self.first_segment && !self.held.iter().any(is_held)
     }
 }
 
@@ -56,12 +72,21 @@ pub fn removal(
     };
     let (mut removed, kept): (Vec<&Backup>, Vec<&Backup>) =
         backups.iter().partition(|backup| backup.stop_time < anchor.stop_time);
+    let held = removed.extract_if(.., |backup| policy.hold.contains(&backup.name));
+    let segment = |lsn: Lsn| lsn.0 / segment_size.0.max(1);
+    let held = held.map(|backup| Held {
+        name: backup.name.clone(),
+        first: segment(backup.start),
+        last: segment(backup.stop),
+    });
+    let held = held.collect();
     removed.sort_by_key(|backup| backup.stop_time);
-    let first = kept.iter().map(|backup| backup.start.0).min();
+    let first = kept.iter().map(|backup| backup.start).min();
     Removal {
         backups: removed.into_iter().map(|backup| backup.name.clone()).collect(),
         anchor: Some(anchor.name.clone()),
-        first_segment: first.unwrap_or(0) / segment_size.0.max(1),
+        first_segment: first.map_or(0, segment),
+        held,
     }
 }
 
@@ -78,6 +103,23 @@ fn anchor<'a>(
     own.sort_by_key(|backup| Reverse(backup.stop_time));
     let least = usize::try_from(policy.min_backups.unwrap_or(1)).ok()?.max(1);
     let by_number = *own.get(least - 1)?;
+    // What no storage of snapshots can lose stays: the newest copy in the store.
+    let newest_copy = own.iter().find(|backup| !backup.is_snapshot).copied();
+    let anchor = by_policy(own, by_number, policy, now)?;
+    Some(
+        newest_copy
+            .filter(|copy| copy.stop_time < anchor.stop_time)
+            .unwrap_or(anchor),
+    )
+}
+
+/// The newest backup with which the policy is fulfilled, as far as that goes by age and number. `own` are the newest first.
+fn by_policy<'a>(
+    own: Vec<&'a Backup>,
+    by_number: &'a Backup,
+    policy: &BackupRetention,
+    now: DateTime<Utc>,
+) -> Option<&'a Backup> {
     match policy.window_days {
         // To recover to the window's begin, a backup is needed that had ended by then.
         Some(days) => {

@@ -258,13 +258,8 @@ impl Caches {
 
     /// Databases that wait for this one, since they are made from its backups.
     fn recovered_from(&self, source: &Key) -> Vec<Key> {
-        let waits = |db: &ClusteredDatabase| {
-            let from = db
-                .spec
-                .recovery()
-                .and_then(|recovery| recovery.from.cluster_ref.as_ref());
-            from.is_some_and(|from| from.name == source.name) && db.recovery_source().is_none()
-        };
+        let waits =
+            |db: &ClusteredDatabase| db.spec.recovered_from() == Some(&*source.name) && db.recovery_source().is_none();
         self.in_namespace(source, waits).collect()
     }
 
@@ -478,6 +473,7 @@ impl Caches {
             let request = machine::backup::Request {
                 uid: found.uid()?,
                 source: found.spec.source,
+                kind: found.spec.kind,
             };
             is_open.then(|| candidate(&*found, request))?
         });

@@ -162,7 +162,7 @@ pub const RULES: &[Rule] = &[
         group: "",
         resource: "persistentvolumeclaims",
         verbs: &["list", "watch", "create", "patch", "delete"],
-        why: "see the members' volumes, make those for WAL that are added later, grow them, delete them where storage.retentionPolicy says so",
+        why: "see the members' volumes, make those for WAL that are added later and those from VolumeSnapshots, grow them, delete them where storage.retentionPolicy says so",
         scope: Scope::Namespace,
     },
     Rule {
@@ -227,6 +227,13 @@ pub const RULES: &[Rule] = &[
         resource: "rolebindings",
         verbs: &["get", "list", "watch", "create", "patch", "delete"],
         why: "give it to their ServiceAccount; deleted where it names another role, which cannot be changed",
+        scope: Scope::Namespace,
+    },
+    Rule {
+        group: "snapshot.storage.k8s.io",
+        resource: "volumesnapshots",
+        verbs: &["get", "create", "delete"],
+        why: "make those of backups of kind Snapshot and see how far they are; delete those that no backup needs",
         scope: Scope::Namespace,
     },
     Rule {

@@ -5,7 +5,7 @@
 //! A change of the machine's input that older text lacks is given a default value there (`#[serde(default)]`); one that
 //! cannot be raises [`VERSION`].
 
-use api::backup::{BackupSource, DatabaseBackupSpec, DatabaseBackupStatus};
+use api::backup::{BackupKind, BackupSource, DatabaseBackupSpec, DatabaseBackupStatus};
 use api::operation::{ClusteredDatabaseOperationSpec, OperationStatus, Request};
 use api::{ClusteredDatabaseSpec, ClusteredDatabaseStatus};
 use chrono::{DateTime, Utc};
@@ -229,6 +229,8 @@ pub struct OwnedWanted {
     #[serde(default)]
     pub backup_source: BackupSource,
     #[serde(default)]
+    pub backup_kind: BackupKind,
+    #[serde(default)]
     pub deletes_archive: bool,
 }
 
@@ -285,6 +287,7 @@ impl OwnedWanted {
             request,
             backup,
             backup_source,
+            backup_kind,
             deletes_archive,
         } = *wanted;
         Self {
@@ -308,6 +311,7 @@ impl OwnedWanted {
             request: request.cloned(),
             backup: backup.map(str::to_owned),
             backup_source,
+            backup_kind,
             deletes_archive,
         }
     }
@@ -334,6 +338,7 @@ impl OwnedWanted {
             request: self.request.as_ref(),
             backup: self.backup.as_deref(),
             backup_source: self.backup_source,
+            backup_kind: self.backup_kind,
             deletes_archive: self.deletes_archive,
         }
     }

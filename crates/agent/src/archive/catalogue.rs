@@ -1,12 +1,12 @@
 //! The backups in the store, and the removal of what the retention does not keep.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use api::spec::BackupRetention;
+use api::backup::snapshot_name;
 use api::status::{BackupCatalogue, BackupRemoval};
 use backup::Problem;
-use backup::base::{self, BackupInfo, outline, remove_all, wal_before};
+use backup::base::{self, BackupInfo, Catalogue, outline, remove_all, wal_before};
 use backup::layout::{BackupName, Segment};
 use chrono::{DateTime, Utc};
 use machine::archive::{ArchiveLine, WalFile};
@@ -15,8 +15,12 @@ use machine::recovery::{Backup, History, Stored};
 use machine::retention::removal;
 use machine::units::Bytes;
 
+use super::Order;
 use super::attached::{Attached, LIMIT};
 use crate::volume::forks;
+
+/// So many VolumeSnapshots are named at once: what is told stands in the Lease.
+const AT_ONCE: usize = 16;
 
 /// What the retention does not keep, by name.
 #[derive(Default)]
@@ -26,23 +30,24 @@ struct Rest {
     wal: Vec<String>,
 }
 
-/// The backups in the store, after the removal of what `retention` does not keep; `fault` says why something could not be removed.
+/// The backups in the store, after the removal of what the retention does not keep; `fault` says why something could not be removed.
 ///
 /// # Errors
 /// Fails if the store cannot be listed.
 pub(super) async fn keep(
     attached: &Attached,
     access: &Path,
-    retention: Option<&BackupRetention>,
+    order: &Order,
     size: Bytes,
     now: DateTime<Utc>,
 ) -> Result<BackupCatalogue, Problem> {
-    let (catalogue, rest) = look(attached, retention, size, now).await?;
+    let (catalogue, rest) = look(attached, order, size, now).await?;
+    let retention = order.retention.as_ref();
     if catalogue.removal.is_none() || retention.is_none_or(|retention| retention.suspend) {
         return Ok(catalogue);
     }
     match remove(attached, access, rest).await {
-        Ok(()) => Ok(look(attached, retention, size, now).await?.0),
+        Ok(()) => Ok(look(attached, order, size, now).await?.0),
         Err(problem) => Ok(BackupCatalogue {
             fault: Some(problem.to_string()),
             ..catalogue
@@ -52,7 +57,7 @@ pub(super) async fn keep(
 
 async fn look(
     attached: &Attached,
-    retention: Option<&BackupRetention>,
+    order: &Order,
     size: Bytes,
     now: DateTime<Utc>,
 ) -> Result<(BackupCatalogue, Rest), Problem> {
@@ -63,9 +68,10 @@ async fn look(
         backups: count(&found.complete),
         stored_bytes: found.complete.iter().map(|info| info.stored_bytes).sum(),
         first_recoverable_time: found.complete.iter().map(|info| info.stop_time).min(),
+        removed_snapshots: removed_snapshots(attached, &found, &order.snapshots),
         ..BackupCatalogue::default()
     };
-    let Some(retention) = retention else {
+    let Some(retention) = &order.retention else {
         return Ok((described, Rest::default()));
     };
     let (folders, listed) = outline(store, folder, line, LIMIT).await?;
@@ -79,11 +85,15 @@ async fn look(
     let Some(anchor) = &removal.anchor else {
         return Ok((described, Rest::default()));
     };
+    // One that is held does not go on beyond its end.
+    let goes_on = |info: &&BackupInfo| removal.held.iter().all(|held| held.name != info.name.to_string());
+    let going_on = found.complete.iter().filter(goes_on);
+    described.first_recoverable_time = going_on.map(|info| info.stop_time).min();
     let is_before = |segment: &Segment| {
         let segment = WalFile::parse(&segment.to_string(), size).and_then(WalFile::segment);
         segment.is_some_and(|segment| removal.takes_segment(segment))
     };
-    let begins_before = |folder: &&str| first_of(folder).is_some_and(|first| removal.takes_segment(first));
+    let begins_before = |folder: &&str| first_of(folder).is_some_and(|first| first.number < removal.first_segment);
     let of_wal: Vec<&str> = folders.iter().map(String::as_str).filter(begins_before).collect();
     let of_wal = [&of_wal[..], &["partial", "conflicts"]].concat();
     let wal = wal_before(store, folder, line, &of_wal, is_before, LIMIT).await?;
@@ -106,6 +116,13 @@ async fn look(
         });
     }
     Ok((described, rest))
+}
+
+/// The VolumeSnapshots that are there, and whose backups are not, or never will be.
+fn removed_snapshots(attached: &Attached, found: &Catalogue, there: &BTreeSet<String>) -> Vec<String> {
+    let names = found.discarded.iter().filter(|name| name.is_snapshot());
+    let names = names.map(|name| snapshot_name(attached.folder().base_name(), &name.to_string()));
+    names.filter(|name| there.contains(name)).take(AT_ONCE).collect()
 }
 
 /// Removes backups before the WAL that they need: at no time is there a complete one without its WAL.
@@ -136,6 +153,7 @@ pub(crate) fn planned(info: &BackupInfo) -> Backup {
         stop: Lsn(info.stop_lsn),
         stop_time: info.stop_time,
         damaged_pages: info.damaged_pages,
+        is_snapshot: info.snapshot.is_some(),
     }
 }
 

@@ -15,6 +15,7 @@ mod pushes;
 mod source;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use api::spec::BackupRetention;
@@ -45,6 +46,9 @@ pub struct Order {
     pub retention: Option<BackupRetention>,
     /// Name of the newest backup that a holder has told of. With another one the worker looks at the backups again.
     pub newest_backup: Option<String>,
+    /// The VolumeSnapshots of this database that are there.
+    #[serde(default)]
+    pub snapshots: BTreeSet<String>,
     /// All that this database has in the store is to be deleted.
     #[serde(default)]
     pub deletes: bool,

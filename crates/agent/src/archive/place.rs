@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use api::spec::{S3Addressing, StoreSpec};
-use backup::{Addressing, Azure, Place, S3, Volume};
+use api::store::{S3Addressing, StoreSpec};
+use backup::{Addressing, Azure, Gcs, Place, S3, Volume};
 
 /// The store of the spec, of which a volume is mounted at `mount`; `None` if the spec names none.
 pub(crate) fn place(store: &StoreSpec, mount: &Path) -> Option<Place> {
@@ -18,6 +18,13 @@ pub(crate) fn place(store: &StoreSpec, mount: &Path) -> Option<Place> {
             container: azure.container.clone(),
             path: folder(azure.path.as_deref().unwrap_or_default()),
             endpoint: azure.endpoint.clone(),
+        }));
+    }
+    if let Some(gcs) = &store.gcs {
+        return Some(Place::Gcs(Gcs {
+            bucket: gcs.bucket.clone(),
+            path: folder(gcs.path.as_deref().unwrap_or_default()),
+            endpoint: gcs.endpoint.clone(),
         }));
     }
     let s3 = store.s3.as_ref()?;
@@ -50,6 +57,9 @@ mod tests {
         let Some(Place::S3(top)) = top else { panic!("S3") };
         assert_eq!((top.path.as_str(), top.addressing), ("", Some(Addressing::Path)));
         assert_eq!(store(serde_json::json!({})), None);
+        let gcs = store(serde_json::json!({"gcs": {"bucket": "wal", "path": "a/"}}));
+        let Some(Place::Gcs(gcs)) = gcs else { panic!("Google") };
+        assert_eq!((gcs.bucket.as_str(), gcs.path.as_str()), ("wal", "a"));
         let azure = store(serde_json::json!({"azure": {"container": "wal", "account": "shop", "path": "a/"}}));
         let Some(Place::Azure(azure)) = azure else {
             panic!("Azure")

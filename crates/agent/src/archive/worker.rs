@@ -447,8 +447,8 @@ impl Worker {
                 continue;
             };
             let is_new = |(of, _): &(Order, _)| {
-                (&of.target, &of.retention, &of.newest_backup)
-                    != (&order.target, &order.retention, &order.newest_backup)
+                (&of.target, &of.retention, &of.newest_backup, &of.snapshots)
+                    != (&order.target, &order.retention, &order.newest_backup, &order.snapshots)
             };
             let known = self.catalogue.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let pause = match known.as_ref().is_some_and(|known| known.fault.is_some()) {
@@ -471,7 +471,7 @@ impl Worker {
                 continue;
             };
             let kept = tokio::select! {
-                kept = catalogue::keep(&store, &self.paths.access, order.retention.as_ref(), size, Utc::now()) => kept,
+                kept = catalogue::keep(&store, &self.paths.access, &order, size, Utc::now()) => kept,
                 // What is begun of a removal, the next holder ends.
                 _ = no_longer_pushes(self.orders.clone()) => continue,
             };

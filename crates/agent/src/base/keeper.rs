@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::bail;
-use api::backup::{BackupState, BackupTask};
+use api::backup::{BackupState, BackupTask, SnapshotProgress};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 
@@ -25,11 +25,12 @@ pub async fn keep(
 ) {
     loop {
         let order = orders.borrow_and_update().clone();
+        let heard = orders.clone();
         let changed = match &order {
             None => orders.changed().await,
             Some(order) => tokio::select! {
                 changed = wait_for_another(&mut orders, order) => changed,
-                () = make(&supervisor, &program, order, &tell) => orders.changed().await,
+                () = make(&supervisor, &program, order, heard, &tell) => orders.changed().await,
             },
         };
         if changed.is_err() {
@@ -52,11 +53,17 @@ async fn wait_for_another(
 }
 
 /// Makes a backup, until the process has said that it exists, or why there is none.
-async fn make(supervisor: &Supervisor, program: &Path, order: &Order, tell: &impl Fn(BackupTask)) {
+async fn make(
+    supervisor: &Supervisor,
+    program: &Path,
+    order: &Order,
+    mut orders: watch::Receiver<Option<Order>>,
+    tell: &impl Fn(BackupTask),
+) {
     // The holder waits for this word of a standby.
     tell(task(order, BackupState::Copying));
     loop {
-        match run(supervisor, program, order, tell).await {
+        match run(supervisor, program, order, &mut orders, tell).await {
             Ok(()) => return,
             Err(error) => {
                 tracing::warn!("the backup is begun again: {error:#}");
@@ -70,7 +77,13 @@ async fn make(supervisor: &Supervisor, program: &Path, order: &Order, tell: &imp
     }
 }
 
-async fn run(supervisor: &Supervisor, program: &Path, order: &Order, tell: &impl Fn(BackupTask)) -> anyhow::Result<()> {
+async fn run(
+    supervisor: &Supervisor,
+    program: &Path,
+    order: &Order,
+    orders: &mut watch::Receiver<Option<Order>>,
+    tell: &impl Fn(BackupTask),
+) -> anyhow::Result<()> {
     let mut command = Command::new(program);
     command.arg("base-backup");
     let mut helper = Helper::start(supervisor, command)?;
@@ -80,8 +93,13 @@ async fn run(supervisor: &Supervisor, program: &Path, order: &Order, tell: &impl
         .stdin
         .write_all((serde_json::to_string(order)? + "\n").as_bytes())
         .await?;
+    let mut known = order.snapshot.clone();
     loop {
         tokio::select! {
+            progress = next_progress(orders, &known) => {
+                helper.stdin.write_all((serde_json::to_string(&progress)? + "\n").as_bytes()).await?;
+                known = Some(progress);
+            }
             line = helper.said.next_line() => match line? {
                 Some(line) => {
                     let task = told(order, serde_json::from_str(&line)?);
@@ -94,6 +112,24 @@ async fn run(supervisor: &Supervisor, program: &Path, order: &Order, tell: &impl
                 None => bail!("its process has ended: {}", helper.process.wait().await),
             },
             Ok(Some(line)) = helper.words.next_line() => tracing::info!("backup: {line}"),
+        }
+    }
+}
+
+/// How far the VolumeSnapshot is, once that is something else than `before`.
+async fn next_progress(
+    orders: &mut watch::Receiver<Option<Order>>,
+    before: &Option<SnapshotProgress>,
+) -> SnapshotProgress {
+    loop {
+        let progress = orders
+            .borrow_and_update()
+            .as_ref()
+            .and_then(|order| order.snapshot.clone());
+        match progress.filter(|progress| before.as_ref() != Some(progress)) {
+            Some(progress) => return progress,
+            None if orders.changed().await.is_ok() => {}
+            None => std::future::pending().await,
         }
     }
 }
@@ -118,6 +154,7 @@ fn task(order: &Order, state: BackupState) -> BackupTask {
         copied_bytes: None,
         total_bytes: None,
         message: None,
+        snapshot: None,
         damaged_pages: false,
         backup: None,
     }
@@ -129,6 +166,11 @@ fn told(order: &Order, told: Told) -> BackupTask {
         Told::Copying { bytes, total, .. } => BackupTask {
             copied_bytes: Some(bytes),
             total_bytes: (total > 0).then_some(total),
+            ..task(order, BackupState::Copying)
+        },
+        Told::WaitingForSnapshot { snapshot, message } => BackupTask {
+            snapshot: Some(snapshot),
+            message,
             ..task(order, BackupState::Copying)
         },
         Told::WaitingForWal { .. } => task(order, BackupState::WaitingForWal),

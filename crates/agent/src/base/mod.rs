@@ -7,12 +7,13 @@ mod closer;
 mod copy;
 mod keeper;
 mod server;
+mod snapshot;
 mod stream;
 mod worker;
 
 use std::path::PathBuf;
 
-use api::backup::StoredBackup;
+use api::backup::{SnapshotProgress, StoredBackup};
 use machine::instance::backup::BackupCopy;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +34,9 @@ pub struct Order {
     pub access: PathBuf,
     /// Which backup, in which attempt, and who this server is. There is only one backup with its UID.
     pub copy: BackupCopy,
+    /// How far the VolumeSnapshot is that the operator makes for it. The process gets each change as one more line.
+    #[serde(default)]
+    pub snapshot: Option<SnapshotProgress>,
     /// The directory of PostgreSQL's Unix socket.
     pub socket_directory: PathBuf,
     /// PostgreSQL's port.
@@ -51,6 +55,14 @@ pub enum Told {
         bytes: u64,
         /// About how many there are; 0 if that is not known.
         total: u64,
+    },
+    /// PostgreSQL is in backup mode, or was, and the operator's VolumeSnapshot is not ready.
+    WaitingForSnapshot {
+        /// Name of the VolumeSnapshot.
+        snapshot: String,
+        /// What the storage says is wrong.
+        #[serde(default)]
+        message: Option<String>,
     },
     /// All data are copied. The backup needs WAL that is not archived yet.
     WaitingForWal {

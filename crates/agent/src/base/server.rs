@@ -24,18 +24,7 @@ pub(super) struct Server {
 
 /// Asks the server.
 pub(super) async fn ask(order: &Order) -> anyhow::Result<Server> {
-    let mut config = tokio_postgres::Config::new();
-    config
-        .host_path(&order.socket_directory)
-        .port(order.port)
-        .user("postgres")
-        .dbname("postgres")
-        .application_name("cdb_base_backup")
-        .options(OPTIONS)
-        .connect_timeout(CONNECT);
-    let (client, connection) = config.connect(NoTls).await.context("connect to PostgreSQL")?;
-    // It ends with the client.
-    tokio::spawn(connection);
+    let client = connect(order, OPTIONS).await?;
     let version = client
         .query_typed_one("SELECT current_setting('server_version_num')::int4", &[])
         .await
@@ -52,6 +41,22 @@ pub(super) async fn ask(order: &Order) -> anyhow::Result<Server> {
         bytes,
         wal_segment_size: segment.try_get::<_, i64>(0)?.unsigned_abs(),
     })
+}
+
+/// A session, which ends with the client.
+pub(super) async fn connect(order: &Order, options: &str) -> anyhow::Result<Client> {
+    let mut config = tokio_postgres::Config::new();
+    config
+        .host_path(&order.socket_directory)
+        .port(order.port)
+        .user("postgres")
+        .dbname("postgres")
+        .application_name("cdb_base_backup")
+        .options(options)
+        .connect_timeout(CONNECT);
+    let (client, connection) = config.connect(NoTls).await.context("connect to PostgreSQL")?;
+    tokio::spawn(connection);
+    Ok(client)
 }
 
 async fn size(client: &Client) -> Result<u64, tokio_postgres::Error> {

@@ -5,20 +5,22 @@ use std::io::{BufRead, Write};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use api::backup::{BackupOrigin, BackupRole, StoredBackup};
+use api::backup::{BackupKind, BackupOrigin, BackupRole, StoredBackup, snapshot_name};
 use backup::Problem;
 use backup::base::{
-    About, Attempt, BackupInfo, Begun, Catalogue, Origin, PART_SIZE, Role, WalRange, Writer, Written, begin, catalogue,
-    format_lsn, is_discarded, missing, needed,
+    About, Attempt, BackupInfo, Begun, Catalogue, Origin, PART_SIZE, Role, Snapshot, WalRange, Writer, Written, begin,
+    catalogue, format_lsn, is_discarded, missing, needed,
 };
 use backup::layout::BackupName;
 use chrono::{DateTime, TimeDelta, Utc};
+use machine::instance::backup::BackupCopy;
 use machine::units::Bytes;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::copy::{DamagedPages, copy};
 use super::server::Server;
+use super::snapshot::{Heard, take_snapshot};
 use super::{Order, Told, server};
 use crate::archive::{Attached, attach, give_way_to_others};
 
@@ -44,10 +46,13 @@ pub fn work() -> anyhow::Result<()> {
     std::io::stdin().lock().read_line(&mut line).context("read the order")?;
     let order: Order = serde_json::from_str(&line).context("read the order")?;
     let (close, closed) = oneshot::channel::<()>();
+    let (hear, heard) = watch::channel(order.snapshot.clone());
     std::thread::Builder::new().name("input".into()).spawn(move || {
         for line in std::io::stdin().lock().lines() {
-            if line.is_err() {
-                break;
+            let Ok(line) = line else { break };
+            match serde_json::from_str(&line) {
+                Ok(word) => drop(hear.send(Some(word))),
+                Err(error) => eprintln!("a line is not understood: {error}"),
             }
         }
         drop(close);
@@ -55,7 +60,7 @@ pub fn work() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let made = runtime.block_on(async {
         tokio::select! {
-            made = make(&order) => made,
+            made = make(&order, heard) => made,
             // PostgreSQL ends the copy when the work is dropped.
             _ = closed => Err(anyhow::anyhow!("the agent wants no backup any more")),
         }
@@ -76,7 +81,7 @@ pub fn work() -> anyhow::Result<()> {
     }
 }
 
-async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
+async fn make(order: &Order, heard: Heard) -> anyhow::Result<BackupInfo> {
     let server = server::ask(order).await?;
     let attached = attach(&order.target, &order.access, Bytes(server.wal_segment_size)).await?;
     let known = catalogue(attached.store(), attached.folder(), attached.line(), LIMIT).await?;
@@ -84,7 +89,7 @@ async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
         return Ok(made.clone());
     }
     let start_time = Utc::now();
-    let name = unused_name(start_time, &order.copy.uid, &known)?;
+    let name = unused_name(start_time, &order.copy, &known)?;
     let attempt = Attempt {
         uid: order.copy.uid.clone(),
         number: order.copy.attempt,
@@ -103,6 +108,27 @@ async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
         Begun::Made(made) => return Ok(*made),
         Begun::Late(number) => bail!("attempt {number} at this backup has begun"),
     };
+    let written = match order.copy.kind {
+        BackupKind::Full => copied(order, &attached, &server, &name).await,
+        BackupKind::Snapshot => taken(order, &attached, &name, heard).await,
+    };
+    let (written, stop_time) = written?;
+    check_ranges(written.wal_ranges(), &known)?;
+    tell(&Told::WaitingForWal { name: name.to_string() });
+    wait_for_wal(&attached, written.wal_ranges(), server.wal_segment_size).await?;
+    let info = commit(&written, order, &server, [start_time, stop_time]).await?;
+    let discarded = is_discarded(attached.store(), attached.folder(), attached.line(), &name, LIMIT);
+    ensure!(!discarded.await?, "another attempt at this backup has begun");
+    Ok(info)
+}
+
+/// All files, copied into the store.
+async fn copied(
+    order: &Order,
+    attached: &Attached,
+    server: &Server,
+    name: &BackupName,
+) -> anyhow::Result<(Written, DateTime<Utc>)> {
     let told = name.to_string();
     let copying = |bytes| Told::Copying {
         name: told.clone(),
@@ -125,15 +151,35 @@ async fn make(order: &Order) -> anyhow::Result<BackupInfo> {
             tell(&copying(bytes));
         }
     });
-    let written = written.await?;
-    let stop_time = Utc::now();
-    check_ranges(written.wal_ranges(), &known)?;
-    tell(&Told::WaitingForWal { name: told.clone() });
-    wait_for_wal(&attached, written.wal_ranges(), server.wal_segment_size).await?;
-    let info = commit(&written, order, &server, [start_time, stop_time]).await?;
-    let discarded = is_discarded(attached.store(), attached.folder(), attached.line(), &name, LIMIT);
-    ensure!(!discarded.await?, "another attempt at this backup has begun");
-    Ok(info)
+    Ok((written.await?, Utc::now()))
+}
+
+/// A VolumeSnapshot that the operator makes.
+async fn taken(
+    order: &Order,
+    attached: &Attached,
+    name: &BackupName,
+    heard: Heard,
+) -> anyhow::Result<(Written, DateTime<Utc>)> {
+    let snapshot = snapshot_name(attached.folder().base_name(), &name.to_string());
+    let waits = |message| {
+        tell(&Told::WaitingForSnapshot {
+            snapshot: snapshot.clone(),
+            message,
+        });
+    };
+    let stopped = take_snapshot(order, &snapshot, heard, waits).await?;
+    let (store, folder) = (attached.store().clone(), attached.folder().clone());
+    let label = stopped.label;
+    let written = Written::of_snapshot(
+        store,
+        folder,
+        attached.line(),
+        name.clone(),
+        Snapshot { name: snapshot, label },
+        &stopped.lsn,
+    );
+    Ok((written?, stopped.time))
 }
 
 /// Checks the WAL that a copy needs. A standby begins where it has begun to replay, which may be long ago.
@@ -155,21 +201,30 @@ fn check_ranges(ranges: &[WalRange], known: &[BackupInfo]) -> anyhow::Result<()>
 }
 
 /// The name of a backup that begins now, with the first four digits of the UID.
-fn name(now: DateTime<Utc>, uid: &str) -> anyhow::Result<BackupName> {
+fn name(now: DateTime<Utc>, copy: &BackupCopy) -> anyhow::Result<BackupName> {
+    let uid = &copy.uid;
+    let kind = match copy.kind {
+        BackupKind::Full => 'F',
+        BackupKind::Snapshot => 'S',
+    };
     let digits: String = uid.chars().filter(char::is_ascii_hexdigit).take(4).collect();
-    let name = format!("{}-F-{}", now.format("%Y%m%dT%H%M%SZ"), digits.to_ascii_lowercase());
+    let name = format!(
+        "{}-{kind}-{}",
+        now.format("%Y%m%dT%H%M%SZ"),
+        digits.to_ascii_lowercase()
+    );
     name.parse()
         .with_context(|| format!("name a backup after the UID {uid:?}"))
 }
 
 /// The same, or the name of the next second that no other attempt has: the one before may have failed at once.
-fn unused_name(now: DateTime<Utc>, uid: &str, known: &Catalogue) -> anyhow::Result<BackupName> {
-    let mut name = name(now, uid)?;
+fn unused_name(now: DateTime<Utc>, copy: &BackupCopy, known: &Catalogue) -> anyhow::Result<BackupName> {
+    let mut name = name(now, copy)?;
     for seconds in 1.. {
         if !known.unfinished.contains(&name) && known.complete.iter().all(|backup| backup.name != name) {
             break;
         }
-        name = self::name(now + TimeDelta::seconds(seconds), uid)?;
+        name = self::name(now + TimeDelta::seconds(seconds), copy)?;
     }
     Ok(name)
 }
@@ -242,6 +297,7 @@ fn completed(info: &BackupInfo) -> Told {
             },
         }),
         damaged_pages: info.damaged_pages,
+        snapshot: info.snapshot.as_ref().map(|snapshot| snapshot.name.clone()),
     })
 }
 
@@ -261,16 +317,29 @@ mod tests {
     #[test]
     fn a_backup_is_named_after_time_and_uid() {
         let now = Utc.with_ymd_and_hms(2026, 11, 26, 18, 30, 5).single().expect("a time");
-        let named = name(now, "C0-ffee00-1").expect("a name");
+        let copy = |kind, uid: &str| BackupCopy {
+            uid: uid.to_owned(),
+            attempt: 1,
+            origin: BackupOrigin {
+                member: "shop-0".to_owned(),
+                role: BackupRole::Primary,
+            },
+            kind,
+            accepts_damage: false,
+        };
+        let full = copy(BackupKind::Full, "C0-ffee00-1");
+        let named = name(now, &full).expect("a name");
         assert_eq!(named.to_string(), "20261126T183005Z-F-c0ff");
-        assert!(name(now, "c0").is_err());
+        let snapshot = name(now, &copy(BackupKind::Snapshot, "C0-ffee00-1")).expect("a name");
+        assert_eq!(snapshot.to_string(), "20261126T183005Z-S-c0ff");
+        assert!(name(now, &copy(BackupKind::Full, "c0")).is_err());
         let known = Catalogue {
             unfinished: [named.clone()].into(),
             ..Catalogue::default()
         };
-        let next = unused_name(now, "C0-ffee00-1", &known).expect("a name");
+        let next = unused_name(now, &full, &known).expect("a name");
         assert_eq!(next.to_string(), "20261126T183006Z-F-c0ff");
-        assert_eq!(unused_name(now, "C0-ffee00-1", &Catalogue::default()).ok(), Some(named));
+        assert_eq!(unused_name(now, &full, &Catalogue::default()).ok(), Some(named));
     }
 
     #[test]

@@ -129,6 +129,7 @@ impl Executor {
             Action::CreateMember { claim_uid } => self.create_member(world, claim_uid),
             Action::StoreCertificate { pem, member: _ } => self.store_certificate(world, pem),
             Action::DiscardStaging => self.discard_staging(world),
+            Action::TakeSnapshot => self.take_snapshot(world),
             Action::Initdb {
                 cluster_uid,
                 from_backup: None,

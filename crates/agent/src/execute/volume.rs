@@ -69,6 +69,18 @@ impl Executor {
         });
     }
 
+    pub(super) fn take_snapshot(&self, world: &World) {
+        let Some(tools) = self.tools(world, Work::TakeSnapshot) else {
+            return;
+        };
+        let volume = self.volume.clone();
+        self.spawn(Work::TakeSnapshot, None, async move {
+            let taking = volume.clone();
+            let taken = blocking(move || taking.take_snapshot()).await;
+            scanned(taken, &volume, &tools).await
+        });
+    }
+
     pub(super) fn initdb(&self, world: &World, cluster_uid: String) {
         let Some(tools) = self.tools(world, Work::Initdb) else {
             return;

@@ -1,5 +1,6 @@
 //! The ClusteredDatabase, as the machine needs it.
 
+use api::backup::is_snapshot;
 use api::names::ANNOTATION_DELETE_ARCHIVE;
 use api::spec::{ArchiveFate, StaleReads};
 use api::{ClusteredDatabase, ClusteredDatabaseSpec};
@@ -59,6 +60,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
     let certificate = member.member_id.zip(member.certificate);
     let order = status.intent.recovery;
     let discard = status.intent.discard.filter(|discard| discard.instance == pod);
+    let named = spec.recovery().and_then(|recovery| recovery.backup.as_deref());
     ClusterView {
         uid: cluster.metadata.uid.clone().unwrap_or_default(),
         replicas: u32::try_from(spec.replicas).unwrap_or(0),
@@ -90,8 +92,12 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         deletes_archive: deletes_archive(cluster),
         backup: status.intent.backup,
         backup_source: status.intent.backup_source,
+        backup_kind: status.intent.backup_kind,
+        snapshot: status.intent.snapshot,
+        snapshots: status.memo.snapshots.into_iter().map(|memo| memo.name).collect(),
         recovery_check: status.intent.recovery_check,
         recovers: spec.recovery().is_some() || order.is_some(),
+        recovers_snapshot: order.is_none() && named.is_some_and(is_snapshot),
         // One that is out of range is no Lease's.
         begins: order.map_or(Epoch(0), |order| Epoch::new(order.epoch).unwrap_or(Epoch::MAX)),
     }

@@ -6,6 +6,7 @@
 
 mod fetch;
 mod replay;
+mod snapshot;
 mod tidy;
 
 use std::os::unix::fs::symlink;
@@ -167,9 +168,15 @@ pub async fn recover(
         plan.end.lsn
     );
     let file_systems = volume.blocking(Volume::file_systems).await?;
-    volume.blocking(|volume| volume.begin_staging("recovery")).await?;
-    unpack_backup(&source, volume, &planned, progress).await?;
-    verify(tools, volume, info, request, progress).await?;
+    match &info.snapshot {
+        None => {
+            volume.blocking(|volume| volume.begin_staging("recovery")).await?;
+            unpack_backup(&source, volume, &planned, progress).await?;
+            verify(tools, volume, info, request, progress).await?;
+        }
+        Some(snapshot) => snapshot::stage(tools, volume, snapshot, plan).await?,
+    }
+    check_identity(tools, volume, info).await?;
     let order = Order {
         place: request.place.clone(),
         access: request.access.clone(),
@@ -219,9 +226,10 @@ async fn unpack_backup(
     let wal = volume.wal_directory().map(ToOwned::to_owned);
     blocking_file(volume, "make the directory of the data", move |pgdata| {
         make_directory(pgdata)?;
-        let Some(wal) = wal else { return Ok(()) };
-        make_directory(&wal)?;
-        symlink(&wal, pgdata.join("pg_wal"))
+        match wal {
+            Some(wal) => link_wal(pgdata, &wal),
+            None => Ok(()),
+        }
     })
     .await?;
     let last = Mutex::new(None::<Instant>);
@@ -250,8 +258,13 @@ async fn unpack_backup(
     .await?)
 }
 
-/// Has PostgreSQL's own tool look if all files of the backup's manifest are there, with their sizes, and compares the identity of the
-/// database. Their checksums were compared while they were unpacked; the tool reads them again only if the request says so.
+/// Has `pg_wal` be this directory on the WAL volume.
+fn link_wal(pgdata: &Path, wal: &Path) -> std::io::Result<()> {
+    make_directory(wal)?;
+    symlink(wal, pgdata.join("pg_wal"))
+}
+
+/// Has PostgreSQL's own tool look if all files of the backup's manifest are there, with their sizes. Their checksums were compared while they were unpacked; the tool reads them again only if the request says so.
 async fn verify(
     tools: &Tools,
     volume: &Volume,
@@ -279,6 +292,11 @@ async fn verify(
             "there is no {TOOL} in this image: the files were compared with the manifest only while they were unpacked"
         );
     }
+    Ok(())
+}
+
+/// Compares the identity of the database.
+async fn check_identity(tools: &Tools, volume: &Volume, info: &BackupInfo) -> Result<(), RecoveryError> {
     let found = volume.staged_control_data(tools).await?.system_id;
     if found != info.system_id {
         let reason = format!(

@@ -1,5 +1,6 @@
 //! What the archive's worker is told.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use machine::instance::archive::{charge, deletes, line};
@@ -65,6 +66,10 @@ impl Archive {
                 .as_ref()
                 .and_then(|spec| spec.backup.as_ref()?.retention.clone()),
             newest_backup: newest_backup(world),
+            snapshots: observed
+                .cluster
+                .is()
+                .map_or_else(BTreeSet::new, |cluster| cluster.snapshots.clone()),
             deletes: deletes(observed, now),
             check: observed.cluster.is().and_then(|cluster| cluster.recovery_check.clone()),
         };
@@ -80,6 +85,7 @@ impl Archive {
             target: self.target(world)?,
             access: self.access.clone(),
             copy,
+            snapshot: world.observed().cluster.is()?.snapshot.clone(),
             socket_directory: self.socket.clone(),
             port: world.spec.as_ref()?.postgres.port,
         })

@@ -4,6 +4,7 @@
 //! - `agent/` holds the identity, the replication key and certificate, the promise, and marks.
 //! - `staging/` holds an unfinished initdb or clone.
 //! - `aside/` holds data that was replaced by a new copy.
+//! - `snapshot/` holds the PGDATA that came with a volume from a VolumeSnapshot, until the recovery takes it.
 //! - The WAL volume, if there is one, holds `pg_wal/`; `pg_wal` in PGDATA is then a link to it.
 
 mod aside;
@@ -17,6 +18,7 @@ mod moved;
 mod origin;
 mod promise;
 mod reservation;
+mod snapshot;
 mod tail;
 mod wal;
 
@@ -208,7 +210,7 @@ impl Volume {
     /// Fails with [`VolumeError::InUse`] while processes of another pod live, and with [`VolumeError::File`] if the
     /// lock file cannot be opened or locked.
     pub fn reserve(&self) -> Result<(), VolumeError> {
-        if self.reservation.take(&self.agent_directory().join("lock"))?
+        if self.reservation.take(&self.agent_directory().join(reservation::FILE))?
             && let Err(error) = self.drop_partial_tail()
         {
             tracing::warn!("{error}");

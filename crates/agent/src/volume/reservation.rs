@@ -12,6 +12,9 @@ use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use super::VolumeError;
 use super::files::failed;
 
+/// Name of the file that is locked.
+pub(super) const FILE: &str = "lock";
+
 /// The lock on the volume, once this agent has taken it. It is never given back: it ends with the last process of this
 /// container.
 #[derive(Clone, Debug, Default)]

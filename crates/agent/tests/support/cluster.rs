@@ -13,7 +13,7 @@ use agent::deadman::DeadMan;
 use agent::kubernetes::Clients;
 use agent::process::processes;
 use agent::run::{Config, run_with};
-use api::backup::BackupSource;
+use api::backup::{BackupKind, BackupSource, SnapshotProgress, SnapshotState};
 use api::names::Names;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
@@ -450,6 +450,26 @@ impl Cluster {
         let mut cluster = self.api.get(CLUSTERS);
         cluster["status"]["intent"]["backup"] = uid.into();
         cluster["status"]["intent"]["backupSource"] = json!(source);
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// As the operator does where a user asks for a backup of this UID of kind Snapshot.
+    pub fn snapshot(&self, uid: &str) {
+        let mut cluster = self.api.get(CLUSTERS);
+        cluster["status"]["intent"]["backup"] = uid.into();
+        cluster["status"]["intent"]["backupKind"] = json!(BackupKind::Snapshot);
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// As the operator does once the storage has said something of a VolumeSnapshot.
+    pub fn tell_of_snapshot(&self, name: &str, state: SnapshotState) {
+        let mut cluster = self.api.get(CLUSTERS);
+        let message = (state == SnapshotState::Failed).then(|| "no such class".to_owned());
+        cluster["status"]["intent"]["snapshot"] = json!(SnapshotProgress {
+            name: name.to_owned(),
+            state,
+            message,
+        });
         self.api.put(CLUSTERS, cluster);
     }
 

@@ -1,14 +1,18 @@
 //! Rules about `spec.backup`, and about stores wherever a spec names one.
 
+use super::recovery::{BACKUP, is_backup};
 use super::{Rule, text};
 use crate::ClusteredDatabase;
 use crate::spec::{
-    ArchiveFate, AzureStore, BackupDrill, BackupOnDelete, BackupRetention, BackupSchedule, BackupSpec, FinalBackup,
-    IdentitySecretRef, S3Store, StoreSpec, VolumeStore,
+    ArchiveFate, BackupDrill, BackupOnDelete, BackupRetention, BackupSchedule, BackupSpec, FinalBackup,
+    IdentitySecretRef,
 };
+use crate::store::{AzureStore, GcsStore, S3Store, StoreSpec, VolumeStore};
 
 /// A bucket's name, by S3's own rules but for names that look like addresses.
 const BUCKET: &str = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]";
+/// A bucket of Google's, by its own rules but for names that look like addresses or have dots and more than 63 characters.
+const GCS_BUCKET: &str = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]";
 /// A folder in a bucket; no slash stands at its begin.
 const PATH: &str = "[A-Za-z0-9._-][A-Za-z0-9._/-]*";
 const MAX_PATH: usize = 512;
@@ -30,15 +34,18 @@ fn of_kind<T: 'static>(
 }
 
 fn is_one(store: &StoreSpec) -> bool {
-    [store.s3.is_some(), store.azure.is_some(), store.volume.is_some()]
-        .into_iter()
-        .filter(|is| *is)
-        .count()
-        == 1
+    let all = [
+        store.s3.is_some(),
+        store.azure.is_some(),
+        store.gcs.is_some(),
+        store.volume.is_some(),
+    ];
+    all.into_iter().filter(|is| *is).count() == 1
 }
 
 const S3: fn(&StoreSpec) -> Option<&S3Store> = |store| store.s3.as_ref();
 const AZURE: fn(&StoreSpec) -> Option<&AzureStore> = |store| store.azure.as_ref();
+const GCS: fn(&StoreSpec) -> Option<&GcsStore> = |store| store.gcs.as_ref();
 const VOLUME: fn(&StoreSpec) -> Option<&VolumeStore> = |store| store.volume.as_ref();
 
 /// The rules about a store at this place of the spec, which `store` finds.
@@ -48,8 +55,8 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
     let mut rules = vec![
         Rule::holds(
             place(""),
-            "[has(self.s3), has(self.azure), has(self.volume)].filter(is, is).size() == 1",
-            say(" must name one store: set s3, azure or volume in it"),
+            "[has(self.s3), has(self.azure), has(self.gcs), has(self.volume)].filter(is, is).size() == 1",
+            say(" must name one store: set s3, azure, gcs or volume in it"),
             move |resource| store(resource).is_none_or(is_one),
         ),
         Rule::holds(
@@ -116,6 +123,22 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
             }),
         ),
     ];
+    rules.extend([
+        Rule::holds(
+            place(".gcs.bucket"),
+            format!("size(self) <= 63 && self.matches('^{GCS_BUCKET}$')"),
+            say(".gcs.bucket must have 3 to 63 lower-case letters, digits, dots, underscores and hyphens: correct it"),
+            of_kind(store, GCS, |gcs| is_gcs_bucket(&gcs.bucket)),
+        ),
+        Rule::holds(
+            place(".gcs.endpoint"),
+            format!("size(self) <= {MAX_ENDPOINT} && self.matches('{ENDPOINT}')"),
+            say(
+                ".gcs.endpoint must be an address such as https://storage.me-central2.rep.googleapis.com, without a path: correct it",
+            ),
+            of_kind(store, GCS, |gcs| gcs.endpoint.as_deref().is_none_or(is_endpoint)),
+        ),
+    ]);
     rules.push(Rule::holds(
         place(".volume.claimName"),
         text::dns_subdomain(),
@@ -135,8 +158,9 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
     rules.extend([
         path("s3", |store| store.s3.as_ref()?.path.as_ref()),
         path("azure", |store| store.azure.as_ref()?.path.as_ref()),
+        path("gcs", |store| store.gcs.as_ref()?.path.as_ref()),
     ]);
-    for kind in ["s3", "azure"] {
+    for kind in ["s3", "azure", "gcs"] {
         rules.push(Rule::holds(
             place(&format!(".{kind}.credentialsSecretRef.name")),
             text::dns_subdomain(),
@@ -149,7 +173,7 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
             }),
         ));
     }
-    for kind in ["s3", "azure"] {
+    for kind in ["s3", "azure", "gcs"] {
         rules.extend([
             Rule::holds(
                 place(&format!(".{kind}.caSecretRef.name")),
@@ -180,6 +204,7 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
 fn named(kind: &str) -> fn(&StoreSpec) -> Option<&StoreSpec> {
     match kind {
         "s3" => |store| store.s3.as_ref().map(|_| store),
+        "gcs" => |store| store.gcs.as_ref().map(|_| store),
         _ => |store| store.azure.as_ref().map(|_| store),
     }
 }
@@ -224,6 +249,15 @@ pub(super) fn rules() -> Vec<Rule> {
     rules.extend(drill());
     rules.extend(recipients());
     rules.push(on_delete());
+    rules.push(Rule::holds(
+        "spec.backup.volumeSnapshotClassName",
+        text::dns_subdomain(),
+        "backup.volumeSnapshotClassName must be the name of a VolumeSnapshotClass: correct it",
+        of_part(
+            |backup| backup.volume_snapshot_class_name.as_ref(),
+            |class| text::is_dns_subdomain(class),
+        ),
+    ));
     rules.extend(of_identity!(
         "backup.encryption.identitySecretRef",
         |resource: &ClusteredDatabase| {
@@ -390,6 +424,12 @@ fn retention() -> Vec<Rule> {
             of_retention(|retention| retention.min_backups.is_none_or(|least| (1..=MOST).contains(&least))),
         ),
         Rule::holds(
+            "spec.backup.retention.hold",
+            format!("self.all(one, one.matches('{BACKUP}'))"),
+            "backup.retention.hold: a name must be that of a backup in the store, such as 20261124T230501Z-F-7f3a: correct it",
+            of_retention(|retention| retention.hold.iter().all(|name| is_backup(name))),
+        ),
+        Rule::holds(
             "spec.backup.retention.windowDays",
             format!("self >= 1 && self <= {MOST}"),
             format!("backup.retention.windowDays must be 1 to {MOST}: correct it"),
@@ -413,9 +453,13 @@ fn is_zone(text: &str) -> bool {
 }
 
 fn is_bucket(text: &str) -> bool {
+    is_gcs_bucket(text) && !text.contains('_')
+}
+
+fn is_gcs_bucket(text: &str) -> bool {
     let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let edge = |b: Option<&u8>| b.is_some_and(|b| letter(*b));
-    let inner = text.bytes().all(|b| letter(b) || b == b'.' || b == b'-');
+    let inner = text.bytes().all(|b| letter(b) || matches!(b, b'.' | b'_' | b'-'));
     (3..=63).contains(&text.len()) && inner && edge(text.as_bytes().first()) && edge(text.as_bytes().last())
 }
 

@@ -6,7 +6,7 @@ use crate::spec::{RecoverySpec, RecoveryTarget};
 
 /// A name in the store: that of a cluster, and eight digits of its UID.
 const FOLDER: &str = "^[a-z]([-a-z0-9]{0,52}[a-z0-9])?-[0-9a-f]{8}$";
-const BACKUP: &str = "^[0-9]{8}T[0-9]{6}Z-[FD]-[0-9a-f]{4}$";
+pub(super) const BACKUP: &str = "^[0-9]{8}T[0-9]{6}Z-[FDS]-[0-9a-f]{4}$";
 const LSN: &str = "^[0-9A-F]{1,8}/[0-9A-F]{1,8}$";
 /// PostgreSQL's own bound of a restore point's name.
 const MAX_NAME: usize = 63;
@@ -119,7 +119,7 @@ pub(crate) fn is_backup(name: &str) -> bool {
     let digits = |text: &str, count: usize| text.len() == count && text.bytes().all(|b| b.is_ascii_digit());
     let is_hex = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
     let parts: Vec<&str> = name.split('-').collect();
-    let [time, "F" | "D", end] = parts[..] else {
+    let [time, "F" | "D" | "S", end] = parts[..] else {
         return false;
     };
     let time = time.strip_suffix('Z').and_then(|time| time.split_once('T'));

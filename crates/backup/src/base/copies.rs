@@ -146,7 +146,7 @@ fn parse_ranges(end: &[u8]) -> Result<Vec<WalRange>, BaseError> {
 }
 
 /// The time in a label, as `START TIME: 2026-11-26 18:30:00 UTC`.
-fn parse_start_time(label: &[u8]) -> Option<DateTime<Utc>> {
+pub(super) fn parse_start_time(label: &[u8]) -> Option<DateTime<Utc>> {
     let text = std::str::from_utf8(label).ok()?;
     let time = text.lines().find_map(|line| line.strip_prefix("START TIME: "))?;
     let (time, zone) = time.rsplit_once(' ')?;

@@ -52,8 +52,21 @@ pub struct BackupInfo {
     /// The public keys that all its files but this one are encrypted to; none if they are not encrypted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub recipients: Vec<String>,
+    /// The VolumeSnapshot that has the files. Then there are no parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<Snapshot>,
     /// The parts, in the server's order. Each is a complete tar of its own.
     pub parts: Vec<Part>,
+}
+
+/// A VolumeSnapshot with the files of a backup, taken while PostgreSQL was in backup mode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Snapshot {
+    /// Name of the Kubernetes object, in the database's namespace.
+    pub name: String,
+    /// The file `backup_label` that PostgreSQL needs to replay from the right position.
+    pub label: String,
 }
 
 /// The instance whose files a backup has.

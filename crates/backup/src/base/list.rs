@@ -15,6 +15,8 @@ pub struct Catalogue {
     pub complete: Vec<BackupInfo>,
     /// Those of which there are only some files: they are being made, were never completed, or were not removed to the end.
     pub unfinished: BTreeSet<BackupName>,
+    /// Those with a `deleted.json`: none of them is complete, or can become so.
+    pub discarded: BTreeSet<BackupName>,
 }
 
 /// All complete backups of a line, oldest first. `limit` is the time limit of each request.
@@ -52,6 +54,9 @@ pub async fn catalogue(
             files.contains(&BackupFile::Commit),
             files.contains(&BackupFile::Deleted),
         );
+        if is_deleted {
+            catalogue.discarded.insert(backup.clone());
+        }
         if is_committed && !is_deleted {
             catalogue.complete.push(
                 info(

@@ -12,6 +12,7 @@ mod list;
 mod manifest;
 mod part;
 mod remove;
+mod snapshot;
 mod source;
 mod tar;
 mod unpack;
@@ -25,7 +26,7 @@ use crate::Problem;
 
 pub use attempt::{Attempt, Begun, begin, is_discarded};
 pub use copies::WalRange;
-pub use info::{BackupInfo, Origin, Part, Role, VERSION, format_lsn, parse_lsn};
+pub use info::{BackupInfo, Origin, Part, Role, Snapshot, VERSION, format_lsn, parse_lsn};
 pub use list::{Catalogue, backups, catalogue};
 pub use remove::{remove, remove_all};
 pub use source::Source;

@@ -13,7 +13,8 @@ use crate::{Problem, Remover};
 const AT_ONCE: usize = 8;
 
 /// Removes a backup. From its first step on nobody takes it for complete ([`super::catalogue`]), however far this comes; it can be
-/// called again. A `deleted.json` stays of a backup that was not complete, lest whoever still makes it completes it.
+/// called again. A `deleted.json` stays of a backup that was not complete, lest whoever still makes it completes it, and of one whose files are
+/// in a VolumeSnapshot, which goes by that.
 ///
 /// # Errors
 /// Fails if something of it may still be there.
@@ -39,7 +40,9 @@ pub async fn remove(
     remove_all(remover, others.collect(), limit).await?;
     if was_complete {
         remover.delete(&commit, limit).await?;
-        remover.delete(&mark, limit).await?;
+        if !backup.is_snapshot() {
+            remover.delete(&mark, limit).await?;
+        }
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::copies::{Copied, Copies, Kind, WalRange};
 use super::info::object;
 use super::part::PartWriter;
 use super::tar::{Member, Reader};
-use super::{BackupInfo, BaseError, LIMIT, Origin, Part, Source, VERSION};
+use super::{BackupInfo, BaseError, LIMIT, Origin, Part, Snapshot, Source, VERSION};
 use crate::layout::{BackupFile, BackupName, ClusterFolder, stored_name};
 use crate::{Compare, Problem, Recipients, Store};
 use bytes::Bytes;
@@ -28,22 +28,23 @@ pub struct Writer {
 
 /// Where a backup goes, and who may read it.
 #[derive(Clone, Debug)]
-struct Target {
-    store: Store,
-    folder: ClusterFolder,
-    line: u32,
-    name: BackupName,
-    recipients: Option<Recipients>,
-    limit: Duration,
+pub(super) struct Target {
+    pub(super) store: Store,
+    pub(super) folder: ClusterFolder,
+    pub(super) line: u32,
+    pub(super) name: BackupName,
+    pub(super) recipients: Option<Recipients>,
+    pub(super) limit: Duration,
 }
 
 /// A backup whose files are stored. It does not exist before [`Written::commit`].
 #[derive(Debug)]
 pub struct Written {
-    target: Target,
-    parts: Vec<Part>,
-    ranges: Vec<WalRange>,
-    start_time: Option<DateTime<Utc>>,
+    pub(super) target: Target,
+    pub(super) parts: Vec<Part>,
+    pub(super) ranges: Vec<WalRange>,
+    pub(super) start_time: Option<DateTime<Utc>>,
+    pub(super) snapshot: Option<Snapshot>,
 }
 
 /// What the caller knows of a backup.
@@ -134,6 +135,7 @@ impl Writer {
             parts,
             ranges: copied.ranges,
             start_time: copied.start_time,
+            snapshot: None,
         })
     }
 }
@@ -265,6 +267,7 @@ impl Written {
             stored_bytes: sum(|part| part.stored_bytes),
             source: about.source,
             damaged_pages: about.damaged_pages,
+            snapshot: self.snapshot.clone(),
             parts: self.parts.clone(),
         }
     }

@@ -3,7 +3,7 @@
 //! machine copies that into its status (`status.backup.task`), where this machine reads it.
 
 use api::backup::{
-    BackupSource, BackupState, BackupTask, DatabaseBackupSpec, DatabaseBackupStatus, StoredBackup, refusal,
+    BackupKind, BackupSource, BackupState, BackupTask, DatabaseBackupSpec, DatabaseBackupStatus, StoredBackup, refusal,
 };
 use api::operation::OperationPhase;
 use chrono::{DateTime, Utc};
@@ -35,9 +35,18 @@ pub struct Cluster {
     pub idle: Option<String>,
     /// `spec.backup` is there.
     pub has_store: bool,
+    /// Its WAL is, or may be, on volumes of its own.
+    #[serde(default)]
+    pub has_wal_volume: bool,
+    /// How many VolumeSnapshots of it there are.
+    #[serde(default)]
+    pub snapshots: usize,
     /// The backup that is taken, or was taken last.
     pub task: Option<BackupTask>,
 }
+
+/// The status of a database has the names of all its VolumeSnapshots.
+const MOST_SNAPSHOTS: usize = 200;
 
 /// One rule.
 pub type Rule = crate::reconcile::Rule<fn(&Facts<'_>) -> Option<Action>>;
@@ -55,7 +64,7 @@ const fn rule(name: &'static str, what: &'static str, decide: fn(&Facts<'_>) -> 
 }
 
 /// All rules, the most important first. The last one always proposes something.
-pub const RULES: [Rule; 7] = [
+pub const RULES: [Rule; 8] = [
     rule("ended", "A backup that has ended stays as it is.", |facts| {
         facts
             .phase()
@@ -83,6 +92,11 @@ pub const RULES: [Rule; 7] = [
         "cluster",
         "Without its cluster a backup waits 5 min, and fails then; without a store it fails at once.",
         cluster,
+    ),
+    rule(
+        "no-snapshot",
+        "A snapshot has one volume: of a database with WAL volumes none is made, nor one of a database that has 200.",
+        no_snapshot,
     ),
     rule(
         "turn",
@@ -132,7 +146,12 @@ fn outcome(facts: &Facts<'_>) -> Option<Action> {
     let message = task.message.clone();
     match (task.state, &task.backup) {
         (BackupState::Completed, Some(backup)) => {
-            Some(Action::Enter(OperationPhase::Completed, completed(backup, message)))
+            let is_other = facts.wanted.spec.kind == BackupKind::Snapshot && backup.snapshot.is_none();
+            let other = is_other.then(|| "a full copy: the primary's agent is of an earlier version".to_owned());
+            Some(Action::Enter(
+                OperationPhase::Completed,
+                completed(backup, other.or(message)),
+            ))
         }
         (BackupState::Failed, _) | (BackupState::Completed, None) => Some(Action::Enter(
             OperationPhase::Failed,
@@ -144,7 +163,11 @@ fn outcome(facts: &Facts<'_>) -> Option<Action> {
 
 /// `message` tells of earlier attempts.
 fn completed(backup: &StoredBackup, message: Option<String>) -> String {
-    let of = backup.source.as_ref().map(|source| format!(", a copy of {source}"));
+    let what = match &backup.snapshot {
+        Some(snapshot) => format!("VolumeSnapshot {snapshot}"),
+        None => "a copy".to_owned(),
+    };
+    let of = backup.source.as_ref().map(|source| format!(", {what} of {source}"));
     let from = backup.stop_time.format("%FT%TZ");
     let damage = if backup.damaged_pages {
         ", with damaged pages"
@@ -180,6 +203,26 @@ fn cluster(facts: &Facts<'_>) -> Option<Action> {
     Some(wait(format!("ClusteredDatabase {name} to be made: {why}")))
 }
 
+fn no_snapshot(facts: &Facts<'_>) -> Option<Action> {
+    let cluster = facts.observed.cluster.get()?.as_ref()?;
+    let (name, begun) = (facts.cluster_name(), facts.phase() == Some(OperationPhase::Running));
+    if facts.wanted.spec.kind != BackupKind::Snapshot || begun {
+        return None;
+    }
+    let why = match cluster {
+        Cluster {
+            has_wal_volume: true, ..
+        } => format!(
+            "the WAL of {name} is on a volume of its own, and a snapshot has one volume: make a backup of kind Full"
+        ),
+        Cluster { snapshots, .. } if *snapshots >= MOST_SNAPSHOTS => {
+            format!("{name} has {snapshots} VolumeSnapshots: set its spec.backup.retention, so that old ones go")
+        }
+        Cluster { .. } => return None,
+    };
+    Some(Action::Enter(OperationPhase::Failed, why))
+}
+
 fn run(facts: &Facts<'_>) -> Option<Action> {
     let (name, running) = (facts.cluster_name(), facts.phase() == Some(OperationPhase::Running));
     let Some(task) = facts.task() else {
@@ -195,9 +238,10 @@ fn run(facts: &Facts<'_>) -> Option<Action> {
             format!("the agents of {name} have begun{}", of.unwrap_or_default()),
         ));
     }
-    let what = match task.state {
-        BackupState::WaitingForWal => "the WAL that belongs to the copy to be in the store".to_owned(),
-        BackupState::Copying | BackupState::Completed | BackupState::Failed => {
+    let what = match (task.state, &task.snapshot) {
+        (BackupState::Copying, Some(name)) => format!("VolumeSnapshot {name} to be ready"),
+        (BackupState::WaitingForWal, _) => "the WAL that belongs to the copy to be in the store".to_owned(),
+        (BackupState::Copying | BackupState::Completed | BackupState::Failed, _) => {
             let of = task.source.as_ref().map(|source| format!(" of {source}"));
             format!("the files{} to be copied", of.unwrap_or_default())
         }
@@ -217,8 +261,10 @@ pub fn is_open(spec: &DatabaseBackupSpec, status: &DatabaseBackupStatus) -> bool
 pub struct Request {
     /// UID of the DatabaseBackup.
     pub uid: String,
-    /// Whose files it copies.
+    /// Whose files it has.
     pub source: BackupSource,
+    /// What it is.
+    pub kind: BackupKind,
 }
 
 /// Of the open backups of a cluster the one that is to be taken: the one that was asked for already (by UID), or else the oldest.

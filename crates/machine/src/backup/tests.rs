@@ -14,6 +14,7 @@ fn spec() -> DatabaseBackupSpec {
         cluster_ref: ClusterReference {
             name: "demo".to_owned(),
         },
+        kind: BackupKind::default(),
         source: BackupSource::default(),
     }
 }
@@ -37,6 +38,7 @@ fn stored_backup() -> StoredBackup {
         stored_bytes: 1 << 30,
         source: Some(standby()),
         damaged_pages: false,
+        snapshot: None,
     }
 }
 
@@ -49,6 +51,7 @@ fn task(uid: &str, state: BackupState) -> BackupTask {
         copied_bytes: Some(1 << 30),
         total_bytes: Some(4 << 30),
         message: (state == BackupState::Failed).then(|| "the store denies access".to_owned()),
+        snapshot: None,
         damaged_pages: false,
         backup: (state == BackupState::Completed).then(stored_backup),
     }
@@ -187,6 +190,7 @@ fn one_that_was_asked_for_goes_before_older_ones() {
         created: now() + TimeDelta::minutes(minutes),
         request: Request {
             uid: name.to_owned(),
+            kind: BackupKind::default(),
             source: BackupSource::default(),
         },
     };
@@ -210,6 +214,8 @@ fn any_cluster() -> impl Strategy<Value = Option<Cluster>> {
     let cluster = (any::<bool>(), any::<bool>(), task).prop_map(|(deleting, has_store, task)| Cluster {
         deleting,
         has_store,
+        has_wal_volume: false,
+        snapshots: 0,
         task,
         idle: None,
     });
@@ -234,4 +240,40 @@ proptest! {
             status = next;
         }
     }
+}
+
+#[test]
+fn a_snapshot_that_cannot_be_made_fails_before_it_begins() {
+    let decided = |kind, change: fn(&mut Cluster), phase| {
+        let mut of = cluster(None).expect("a cluster");
+        change(&mut of);
+        let spec = DatabaseBackupSpec { kind, ..spec() };
+        let wanted = Wanted {
+            uid: "u1",
+            generation: 1,
+            created: now(),
+            spec: &spec,
+        };
+        let observed = Observed {
+            cluster: Known::Known(Some(of)),
+            before: Known::Known(None),
+        };
+        let mut stored = DatabaseBackupStatus::default();
+        stored.operation.phase = Some(phase);
+        match Backup::decide(&wanted, &observed, &stored, now()).action {
+            Action::Enter(OperationPhase::Failed, why) => Some(why),
+            Action::Enter(..) | Action::Wait(_) => None,
+        }
+    };
+    let wal: fn(&mut Cluster) = |of| of.has_wal_volume = true;
+    let many: fn(&mut Cluster) = |of| of.snapshots = 200;
+    let few: fn(&mut Cluster) = |of| of.snapshots = 199;
+    let of_snapshot = |change, phase| decided(BackupKind::Snapshot, change, phase);
+    let refused = of_snapshot(wal, OperationPhase::Pending).expect("refused");
+    assert!(refused.contains("make a backup of kind Full"), "{refused}");
+    let refused = of_snapshot(many, OperationPhase::Pending).expect("refused");
+    assert!(refused.contains("spec.backup.retention"), "{refused}");
+    assert_eq!(of_snapshot(few, OperationPhase::Pending), None);
+    assert_eq!(of_snapshot(wal, OperationPhase::Running), None, "it has begun");
+    assert_eq!(decided(BackupKind::Full, wal, OperationPhase::Pending), None);
 }

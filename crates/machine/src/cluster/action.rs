@@ -1,12 +1,12 @@
 //! What can be done. An action names everything that it touches; the executor makes no choice.
 
 use api::WantedDurability;
-use api::backup::BackupSource;
+use api::backup::{BackupKind, BackupSource};
 use api::operation::DiscardQuarantined;
 use api::spec::RecoverySource;
 use api::status::{
     ChosenImage, DrillResult, DrillRun, FinalBackupMemo, GrantedStorage, NotedRequest, RestartPermit, ScheduledRun,
-    SwitchoverMemo, VolumeSets,
+    SnapshotMemo, SwitchoverMemo, VolumeSets,
 };
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -102,8 +102,26 @@ pub enum Action {
     MakeBackup {
         /// Its name.
         name: String,
-        /// Whose files it copies.
+        /// Whose files it has.
         source: BackupSource,
+        /// What it is.
+        kind: BackupKind,
+    },
+    /// Make the VolumeSnapshot of this name of a data volume. One that is there by now is left alone.
+    MakeSnapshot {
+        /// Its name.
+        name: String,
+        /// The volume's claim.
+        claim: String,
+    },
+    /// Delete a VolumeSnapshot.
+    DeleteSnapshot(ObjectVersion),
+    /// Make the data claim of the first instance, as the claim template would, from a VolumeSnapshot. Create only.
+    MakeDataClaim {
+        /// The claim's name.
+        name: String,
+        /// The VolumeSnapshot's name.
+        snapshot: String,
     },
     /// Make the ClusteredDatabase of this name from the backups: [`crate::drill::spec`]. One that is there by now is left alone.
     MakeDrill(String),
@@ -135,7 +153,9 @@ impl Action {
                 Target::Pod(pod.name().to_owned())
             }
             Action::ResizePod(pod) => Target::Resize(pod.name().to_owned()),
-            Action::MakeWalClaim { name, .. } => Target::Claim(name.clone()),
+            Action::MakeWalClaim { name, .. } | Action::MakeDataClaim { name, .. } => Target::Claim(name.clone()),
+            Action::MakeSnapshot { name, .. } => Target::Snapshot(name.clone()),
+            Action::DeleteSnapshot(snapshot) => Target::Snapshot(snapshot.name().to_owned()),
             Action::ResizeClaim { claim, .. }
             | Action::UpdateClaim(claim)
             | Action::AdoptClaim(claim)
@@ -169,6 +189,9 @@ impl Action {
             Action::AdoptClaim(_) => "AdoptClaim",
             Action::DeleteClaim(_) => "DeleteClaim",
             Action::MakeBackup { .. } => "MakeBackup",
+            Action::MakeSnapshot { .. } => "MakeSnapshot",
+            Action::DeleteSnapshot(_) => "DeleteSnapshot",
+            Action::MakeDataClaim { .. } => "MakeDataClaim",
             Action::MakeDrill(_) => "MakeDrill",
             Action::DeleteDrill(_) => "DeleteDrill",
         }
@@ -342,6 +365,10 @@ pub enum StatusChange {
     RecordDrill(DrillRun, Option<DrillResult>),
     /// Take `memo.drill` back.
     ForgetDrill,
+    /// One more in `memo.snapshots`.
+    RecordSnapshot(SnapshotMemo),
+    /// The VolumeSnapshot of this name is gone from `memo.snapshots`.
+    ForgetSnapshot(String),
     /// `memo.finalBackup`.
     RecordFinalBackup(FinalBackupMemo),
     /// `memo.deletionDone`.

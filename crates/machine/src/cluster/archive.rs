@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::ClusteredDatabaseStatus;
-use api::backup::BackupSource;
+use api::backup::{BackupKind, BackupSource};
 use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
 use chrono::{DateTime, SecondsFormat, Utc};
 
@@ -59,20 +59,24 @@ pub(super) fn describe(facts: &Facts<'_>) -> Option<BackupStatus> {
     })
 }
 
-/// UID of the DatabaseBackup that is to be taken, and whose files it copies (`status.intent`). A database that is paused is left as it
-/// is.
-pub(super) fn backup_to_take(facts: &Facts<'_>) -> (Option<String>, BackupSource) {
+/// UID of the DatabaseBackup that is to be taken, whose files it has, and what it is (`status.intent`). A database that is paused is left
+/// as it is.
+pub(super) fn backup_to_take(facts: &Facts<'_>) -> (Option<String>, BackupSource, BackupKind) {
     let (spec, intent) = (&facts.wanted.spec, &facts.status.intent);
     let takes_backups = if facts.wanted.deleting {
         final_backup::is_open(facts)
     } else if spec.paused {
-        return (intent.backup.clone(), intent.backup_source);
+        return (intent.backup.clone(), intent.backup_source, intent.backup_kind);
     } else {
         spec.backup.is_some() && !spec.hibernated
     };
     match facts.wanted.backup.filter(|_| takes_backups) {
-        Some(uid) => (Some(uid.to_owned()), facts.wanted.backup_source),
-        None => (None, BackupSource::default()),
+        Some(uid) => (
+            Some(uid.to_owned()),
+            facts.wanted.backup_source,
+            facts.wanted.backup_kind,
+        ),
+        None => (None, BackupSource::default(), BackupKind::default()),
     }
 }
 

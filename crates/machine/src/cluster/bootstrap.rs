@@ -6,6 +6,7 @@ use api::status::BootstrapGrant;
 use super::action::StatusChange;
 use super::facts::{Facts, fenced, hibernation};
 use super::observed::{Claim, OwnedState, Pod};
+use super::snapshot;
 
 /// The grant to write now, with everything that has to be on record before a database exists.
 pub(super) fn changes(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
@@ -43,9 +44,11 @@ pub(super) fn grant<'a>(facts: &Facts<'a>) -> Option<(&'a Pod, &'a Claim)> {
     {
         return None;
     }
+    let of_first_only = snapshot::is_recovered_from(facts);
     let granted = facts
         .pods()
         .iter()
+        .filter(|pod| pod.ordinal == 0 || !of_first_only)
         .filter(|pod| pod.node.is_some() && !pod.terminating && !fenced::is_fenced(facts, &pod.name))
         .find_map(|pod| {
             let claim = facts.data_claim(pod.ordinal)?;

@@ -67,6 +67,10 @@ impl Controller for Cluster {
             | Action::UpdateClaim(_)
             | Action::AdoptClaim(_)
             | Action::MakeBackup { .. }
+            | Action::MakeSnapshot { .. }
+            | Action::MakeDataClaim { .. }
+            // Its UID says which it is, and only the store which backup has it.
+            | Action::DeleteSnapshot(_)
             | Action::MakeDrill(_)
             // Its UID and its owner say whose it is, and it has served nobody.
             | Action::DeleteDrill(_) => false,

@@ -1,6 +1,7 @@
 //! Deletion: stop cleanly, let the pods go, carry out the volume policy, let the resource go. Everything else belongs to
 //! the resource and is collected with it, but for what is made only once: see [`super::adoption`]. Each step is recorded; a step that hangs is given up after a bound.
 
+use api::ClusteredDatabaseStatus;
 use api::spec::VolumeFate;
 use api::status::WaitReason;
 use chrono::TimeDelta;
@@ -104,7 +105,11 @@ fn let_go(facts: &Facts<'_>) -> Option<Proposal> {
 }
 
 pub(super) fn done(facts: &Facts<'_>, step: DeletionStep) -> bool {
-    facts.status.memo.deletion_done.iter().any(|name| name == step.as_str())
+    is_done(facts.status, step)
+}
+
+pub(super) fn is_done(status: &ClusteredDatabaseStatus, step: DeletionStep) -> bool {
+    status.memo.deletion_done.iter().any(|name| name == step.as_str())
 }
 
 pub(super) fn record(step: DeletionStep, because: &'static str) -> Option<Proposal> {

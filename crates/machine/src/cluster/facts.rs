@@ -335,6 +335,7 @@ impl WaitKey {
             Target::Claim(name) => Self::claim(reason, name),
             Target::Backup(name) => Self::of(reason, "dbb", name),
             Target::Drill(name) => Self::of(reason, "cdb", name),
+            Target::Snapshot(name) => Self::of(reason, "volumesnapshot", name),
         }
     }
 }

@@ -197,6 +197,7 @@ pub(super) fn is_over(facts: &Facts<'_>, target: &Target) -> bool {
         | Target::Claim(_)
         | Target::Certificate(_)
         | Target::Backup(_)
+        | Target::Snapshot(_)
         | Target::Drill(_) => false,
     }
 }

@@ -2,7 +2,7 @@
 //! attempt has a DatabaseBackup of its own, whose name is recorded before it is made. Between failed attempts the pauses of a circuit
 //! breaker ([`crate::breaker`]) pass.
 
-use api::backup::BackupSource;
+use api::backup::{BackupKind, BackupSource};
 use api::operation::OperationPhase;
 use api::spec::FinalBackup;
 use api::status::{FinalBackupMemo, WaitReason};
@@ -80,6 +80,7 @@ fn final_backup(facts: &Facts<'_>) -> Option<Proposal> {
             Action::MakeBackup {
                 name: memo.name.clone(),
                 source: BackupSource::default(),
+                kind: BackupKind::Full,
             },
             "a last backup is to be taken before the deletion",
         );

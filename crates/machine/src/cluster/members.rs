@@ -244,6 +244,8 @@ fn describe(changes: &[StatusChange]) -> String {
             | StatusChange::ForgetSchedule(_)
             | StatusChange::RecordFinalBackup(_)
             | StatusChange::RecordRecoverySource(..)
+            | StatusChange::RecordSnapshot(_)
+            | StatusChange::ForgetSnapshot(_)
             | StatusChange::RecordDrill(..)
             | StatusChange::ForgetDrill
             | StatusChange::DeletionDone(_) => {}

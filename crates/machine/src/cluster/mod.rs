@@ -59,6 +59,7 @@ mod route;
 mod rule;
 mod scaling;
 mod schedule;
+mod snapshot;
 mod status;
 mod switchover;
 mod wait_limit;
@@ -87,8 +88,8 @@ pub use image::image_in_use;
 pub use internal::{InternalErrors, with_internal_error};
 pub use observed::{
     AgentsCertificate, Certificates, Children, Claim, DrillSeen, Fault, ForeignRoute, Growth, ImageError, Known, Left,
-    Observed, OpenBackup, OwnedState, Pod, Resizing, Resources, SourceSeen, StatefulSetView, StorageClass, Target,
-    Trouble, Unreadable, Validity, Volume, WalVolumes,
+    Observed, OpenBackup, OwnedState, Pod, Resizing, Resources, SnapshotSeen, SourceSeen, StatefulSetView,
+    StorageClass, Target, Trouble, Unreadable, Validity, Volume, WalVolumes,
 };
 pub use owned::{OWNED, Owned, OwnedObject, is_wanted};
 pub use page::state_machine_page;
@@ -96,6 +97,7 @@ pub use phase::{briefly_away, ready, stored as stored_phase};
 pub use resize::why_never_resized;
 pub use route::foreign_route;
 pub use rule::{OnBackoff, Proposal, Rule, RuleKind};
+pub use snapshot::snapshots_to_read;
 pub use stale_identity::mark_revoked;
 pub use status::{due, status};
 pub use transitions::{TRANSITIONS, may_follow};
@@ -110,6 +112,7 @@ pub const RULES: &[Rule] = &[
     deletion::RELEASE_FINALIZER,
     final_backup::FINAL_BACKUP,
     delete_archive::DELETE_ARCHIVE,
+    snapshot::SNAPSHOT,
     deletion::STOP,
     deletion::REMOVE_PODS,
     deletion::REMOVE_VOLUMES,
@@ -129,6 +132,7 @@ pub const RULES: &[Rule] = &[
     in_place::CHANGE_VOLUMES,
     hibernation::HIBERNATE,
     recovery_source::RECOVERY_SOURCE,
+    snapshot::CLAIM_FROM_SNAPSHOT,
     adoption::ADOPT,
     drift::CHILDREN,
     wal::SETTLE,
@@ -191,6 +195,7 @@ pub fn decide(
         route::lasts_at(&facts),
         schedule::next_time(&facts),
         drill::next_time(&facts),
+        snapshot::next_look(&facts),
         wait_limit::bound(&facts, &mut proposal.action, phase, proposal.step),
     ];
     Decision {

@@ -91,6 +91,9 @@ pub struct Observed {
     /// The ClusteredDatabase that this one is recovered from (`spec.bootstrap.recovery.from.clusterRef`), if it exists.
     #[serde(default)]
     pub recovery_source: Known<Option<SourceSeen>>,
+    /// The VolumeSnapshots that [`super::snapshots_to_read`] names, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub snapshots: BTreeMap<String, Known<Option<SnapshotSeen>>>,
     /// The last backup before a deletion (`memo.finalBackup`), if its DatabaseBackup exists.
     #[serde(default)]
     pub final_backup: Known<Option<OpenBackup>>,
@@ -519,6 +522,25 @@ pub struct Growth {
     pub since: DateTime<Utc>,
 }
 
+/// A VolumeSnapshot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SnapshotSeen {
+    /// Its name and UID.
+    pub exact: ObjectVersion,
+    /// It was made of a volume of this database.
+    pub is_ours: bool,
+    /// It is being deleted.
+    pub terminating: bool,
+    /// It has the content of a moment (`status.creationTime`).
+    pub taken: bool,
+    /// Volumes can be made from it (`status.readyToUse`).
+    pub ready: bool,
+    /// What the storage says is wrong (`status.error`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
 /// Whether new volumes can be had.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all_fields = "camelCase")]
@@ -561,6 +583,8 @@ pub enum Target {
     Backup(String),
     /// The ClusteredDatabase of a drill, by name.
     Drill(String),
+    /// A VolumeSnapshot, by name.
+    Snapshot(String),
 }
 
 #[cfg(test)]

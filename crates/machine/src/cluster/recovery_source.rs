@@ -24,8 +24,7 @@ pub const RECOVERY_SOURCE: Rule = Rule {
 };
 
 fn recovery_source(facts: &Facts<'_>) -> Option<Proposal> {
-    let from = &facts.wanted.spec.recovery()?.from;
-    let name = &from.cluster_ref.as_ref()?.name;
+    let name = facts.wanted.spec.recovered_from()?;
     if facts.status.memo.recovery_source.is_some() {
         return None;
     }
@@ -44,8 +43,9 @@ fn recovery_source(facts: &Facts<'_>) -> Option<Proposal> {
         let who = "the user: if it is gone, name its store and folder in bootstrap.recovery.from instead";
         return Proposal::wait(facts, Step::Objects, WaitReason::RecoverySource, what, who);
     };
+    let own_key = facts.wanted.spec.recovery()?.from.identity_secret_ref.clone();
     let source = RecoverySource {
-        identity_secret_ref: from.identity_secret_ref.clone().or(found.identity_secret_ref),
+        identity_secret_ref: own_key.or(found.identity_secret_ref),
         ..found
     };
     let folder = source.cluster.as_deref().unwrap_or_default();

@@ -20,10 +20,11 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
     let (fault, again) = rest_of(facts, &target)?;
     let doing = match action {
         Action::Apply(apply) if apply.how == ApplyHow::Make => "making",
-        Action::MakeWalClaim { .. } | Action::RecreateLease { .. } => "making",
+        Action::MakeWalClaim { .. } | Action::MakeDataClaim { .. } | Action::RecreateLease { .. } => "making",
         Action::DeleteStatefulSet(_)
         | Action::DeleteChild(..)
         | Action::DeleteClaim(_)
+        | Action::DeleteSnapshot(_)
         | Action::OrphanStatefulSet(_)
         | Action::ReplacePod(_) => "deleting",
         Action::Wait(_)
@@ -39,6 +40,7 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
         | Action::UpdateClaim(_)
         | Action::AdoptClaim(_)
         | Action::MakeBackup { .. }
+        | Action::MakeSnapshot { .. }
         | Action::MakeDrill(_)
         | Action::DeleteDrill(_) => "changing",
     };
@@ -91,6 +93,7 @@ pub(super) fn describe(facts: &Facts<'_>, target: &Target) -> String {
         Target::Claim(name) => format!("claim {name}"),
         Target::Backup(name) => format!("DatabaseBackup {name}"),
         Target::Drill(name) => format!("ClusteredDatabase {name}"),
+        Target::Snapshot(name) => format!("VolumeSnapshot {name}"),
         Target::Resize(name) => format!("cpu and memory of pod {name}"),
         Target::Certificate(pod) => format!("the certificate of {pod}"),
     }

@@ -128,6 +128,7 @@ fn make(facts: &Facts<'_>, schedule: &BackupSchedule, run: &ScheduledRun) -> Opt
         Action::MakeBackup {
             name,
             source: schedule.source,
+            kind: schedule.kind,
         },
         format!("schedule {} had its time", schedule.name),
     )

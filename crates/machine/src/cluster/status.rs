@@ -17,7 +17,7 @@ use super::facts::{Facts, hibernation};
 use super::observed::Observed;
 use super::wait::Waiting;
 use super::wanted::Wanted;
-use super::{StatusWrite, archive, decide, delete_archive, durability, health, in_place};
+use super::{StatusWrite, archive, decide, delete_archive, durability, health, in_place, snapshot};
 use crate::protocol::Epoch;
 use crate::reconcile::STATUS_SETTLES;
 
@@ -91,6 +91,9 @@ pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, dec
         | Action::UpdateClaim(_)
         | Action::AdoptClaim(_)
         | Action::MakeBackup { .. }
+        | Action::MakeSnapshot { .. }
+        | Action::DeleteSnapshot(_)
+        | Action::MakeDataClaim { .. }
         | Action::MakeDrill(_)
         | Action::DeleteDrill(_)
         | Action::DeleteClaim(_) => {}
@@ -243,6 +246,8 @@ fn apply(
             }
         }
         StatusChange::ForgetDrill => next.memo.drill = None,
+        StatusChange::RecordSnapshot(memo) => next.memo.snapshots.push(memo.clone()),
+        StatusChange::ForgetSnapshot(name) => next.memo.snapshots.retain(|memo| memo.name != *name),
         StatusChange::RecordFinalBackup(memo) => next.memo.final_backup = Some(memo.clone()),
         StatusChange::DeletionDone(step) => next.memo.deletion_done.push(step.as_str().to_owned()),
     }
@@ -362,7 +367,9 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
     next.ready = format!("{}/{wanted}", next.ready_replicas);
     let secret = Names::new(facts.wanted.name).app_secret();
     next.binding = next.memo.made.contains_key(&secret).then_some(Binding { name: secret });
-    (next.intent.backup, next.intent.backup_source) = archive::backup_to_take(facts);
+    (next.intent.backup, next.intent.backup_source, next.intent.backup_kind) = archive::backup_to_take(facts);
+    next.intent.snapshot = snapshot::progress(facts);
+    snapshot::note_ready(next);
     next.intent.delete_archive = delete_archive::is_to_delete(facts);
     next.intent.recovery_check = in_place::check_to_make(facts);
     let Some(lease) = facts.lease else { return };

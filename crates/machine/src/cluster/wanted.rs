@@ -1,7 +1,7 @@
 //! What the user wants, as the operator hands it to a decision.
 
 use api::ClusteredDatabaseSpec;
-use api::backup::BackupSource;
+use api::backup::{BackupKind, BackupSource};
 use api::operation::Request;
 
 use crate::units::Bytes;
@@ -49,6 +49,8 @@ pub struct Wanted<'a> {
     pub backup: Option<&'a str>,
     /// Whose files it is to copy.
     pub backup_source: BackupSource,
+    /// What it is.
+    pub backup_kind: BackupKind,
     /// [`api::names::ANNOTATION_DELETE_ARCHIVE`] has the UID.
     pub deletes_archive: bool,
 }

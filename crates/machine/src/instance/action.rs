@@ -28,6 +28,9 @@ pub enum Action {
     },
     /// Remove an unfinished `initdb` or clone.
     DiscardStaging,
+    /// Take the data that came with this volume, which was made from a VolumeSnapshot, for the material of a recovery: forget whose they
+    /// were, and put PGDATA where the recovery finds it.
+    TakeSnapshot,
     /// Make the first database: write on the volume for which cluster it is, work in the staging directory, then rename
     /// that.
     Initdb {
@@ -230,6 +233,7 @@ impl Action {
             Action::CreateMember { .. } => Some(Work::CreateMember),
             Action::StoreCertificate { .. } => Some(Work::StoreCertificate),
             Action::DiscardStaging => Some(Work::DiscardStaging),
+            Action::TakeSnapshot => Some(Work::TakeSnapshot),
             Action::Initdb { .. } => Some(Work::Initdb),
             Action::Clone { .. } => Some(Work::Clone),
             Action::WriteLease { .. } => Some(Work::WriteLease),

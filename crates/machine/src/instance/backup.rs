@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 
-use api::backup::{BackupOrigin, BackupRole, BackupSource, BackupState, BackupTask};
+use api::backup::{BackupKind, BackupOrigin, BackupRole, BackupSource, BackupState, BackupTask};
 use serde::{Deserialize, Serialize};
 
 use super::archive::charge;
@@ -41,6 +41,9 @@ pub struct BackupCopy {
     pub attempt: u32,
     /// This member.
     pub origin: BackupOrigin,
+    /// Whether its files are copied, or a VolumeSnapshot of them is made.
+    #[serde(default)]
+    pub kind: BackupKind,
     /// Pages with wrong checksums are copied as they are.
     #[serde(default)]
     pub accepts_damage: bool,
@@ -80,9 +83,15 @@ pub fn copy_to_make(observed: &Observed, memo: &Memo, now: BootTime) -> Option<B
 
 /// The copy of the holder's own files.
 fn chosen_here(context: &Context, memo: &Memo) -> Option<BackupCopy> {
-    let attempt = memo.backup.as_ref()?;
-    let is_asked_for = context.cluster()?.backup.as_ref() == Some(&attempt.uid);
-    (is_asked_for && attempt.ended.is_none() && attempt.pod == context.observed.own.pod).then(|| attempt.copy(context))
+    let (attempt, cluster) = (memo.backup.as_ref()?, context.cluster()?);
+    let is_asked_for = cluster.backup.as_ref() == Some(&attempt.uid);
+    (is_asked_for && attempt.ended.is_none() && attempt.pod == context.observed.own.pod).then(|| BackupCopy {
+        uid: attempt.uid.clone(),
+        attempt: attempt.number,
+        origin: attempt.origin(context),
+        kind: cluster.backup_kind,
+        accepts_damage: attempt.accepts_damage,
+    })
 }
 
 /// The copy that the holder has chosen this standby for.
@@ -95,6 +104,7 @@ fn chosen_by_holder(context: &Context) -> Option<BackupCopy> {
         uid: task.uid.clone(),
         attempt: task.attempt,
         origin,
+        kind: BackupKind::Full,
         accepts_damage: false,
     })
 }
@@ -113,15 +123,6 @@ pub fn closes_segment(observed: &Observed, memo: &Memo, now: BootTime) -> bool {
 }
 
 impl Attempt {
-    fn copy(&self, context: &Context) -> BackupCopy {
-        BackupCopy {
-            uid: self.uid.clone(),
-            attempt: self.number,
-            origin: self.origin(context),
-            accepts_damage: self.accepts_damage,
-        }
-    }
-
     fn origin(&self, context: &Context) -> BackupOrigin {
         BackupOrigin {
             member: self.pod.clone(),
@@ -258,7 +259,9 @@ fn choose(context: &Context, memo: &Memo, number: u32, tried: Option<&str>) -> S
         .record()
         .and_then(|record| record.archive.as_ref())
         .is_some_and(ArchiveRecord::lacks_backup);
-    if begins_line || cluster.backup_source == BackupSource::Primary || number > OF_STANDBYS || cluster.replicas < 2 {
+    // A snapshot need not show all files at the same moment. Only in a primary's WAL stands when they are consistent.
+    let of_primary = cluster.backup_source == BackupSource::Primary || cluster.backup_kind == BackupKind::Snapshot;
+    if begins_line || of_primary || number > OF_STANDBYS || cluster.replicas < 2 {
         return Source::Primary;
     }
     let fit = members::heard(context, memo).filter(|(pod, peer)| is_fit(context, pod, peer));
@@ -349,6 +352,7 @@ pub(super) fn recorded(context: &Context, memo: &Memo, record: &LeaseRecord) -> 
         copied_bytes: told.and_then(|task| task.copied_bytes),
         total_bytes: told.and_then(|task| task.total_bytes),
         message,
+        snapshot: told.and_then(|task| task.snapshot.clone()),
         damaged_pages: told.is_some_and(|task| task.damaged_pages),
         backup: told.and_then(|task| task.backup.clone()),
     })

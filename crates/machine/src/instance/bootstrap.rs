@@ -49,9 +49,9 @@ pub(super) const GIVE_UP: Rule = Rule {
 fn give_up(context: &Context, _draft: &mut Draft) -> Option<Verdict> {
     let task = &context.tasks().volume;
     let message = task.error.clone()?;
-    let unmade = matches!(context.volume()?.data, Data::Empty | Data::Unfinished);
-    if !unmade || !is_granted(context) || !is_unmade(context) || task.running.is_some() || task.failures < MOST_FAILURES
-    {
+    let unmade = matches!(context.volume()?.data, Data::Empty | Data::Unfinished) && is_granted(context);
+    let untaken = matches!(context.volume()?.data, Data::Present(_)) && may_take_snapshot(context);
+    if !(unmade || untaken) || !is_unmade(context) || task.running.is_some() || task.failures < MOST_FAILURES {
         return None;
     }
     Verdict::new(Action::GiveUp { message }, "the first database cannot be made")
@@ -60,7 +60,7 @@ fn give_up(context: &Context, _draft: &mut Draft) -> Option<Verdict> {
 pub(super) const DISCARD_STAGING: Rule = Rule {
     name: "discard-staging",
     family: "bootstrap",
-    what: "Removes what an unfinished initdb or copy has left beside PGDATA.",
+    what: "Removes what an unfinished initdb or copy has left beside PGDATA. A recovery from a VolumeSnapshot goes on with it.",
     protocol: &[2],
     kind: RuleKind::Act,
     decide: discard_staging,
@@ -70,13 +70,51 @@ pub(super) const DISCARD_STAGING: Rule = Rule {
 /// Removes what an `initdb` or clone of an earlier run left unfinished. Never touches PGDATA itself.
 fn discard_staging(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let unfinished = matches!(context.volume()?.data, Data::Unfinished);
-    if !unfinished || context.alive() || !volume_is_free(context, draft) {
+    // The recovery of a VolumeSnapshot goes on with the files that it has.
+    let goes_on = context.cluster()?.recovers_snapshot && is_unmade(context);
+    if !unfinished || goes_on || context.alive() || !volume_is_free(context, draft) {
         return None;
     }
     Verdict::new(
         Action::DiscardStaging,
         "an unfinished copy of a database lies on the volume",
     )
+}
+
+pub(super) const TAKE_SNAPSHOT: Rule = Rule {
+    name: "take-snapshot",
+    family: "bootstrap",
+    what: "Takes the data that came with the granted volume for a recovery from a VolumeSnapshot, unless this claim's member or this database made them.",
+    protocol: &[1],
+    kind: RuleKind::Act,
+    decide: take_snapshot,
+    on_backoff: OnBackoff::Yield,
+};
+
+fn take_snapshot(context: &Context, draft: &mut Draft) -> Option<Verdict> {
+    let is_there = matches!(context.volume()?.data, Data::Present(_));
+    if !is_there || !may_take_snapshot(context) || !is_unmade(context) || context.stop_intended() {
+        return None;
+    }
+    if context.alive() || !volume_is_free(context, draft) {
+        return None;
+    }
+    Verdict::new(Action::TakeSnapshot, "the volume was made from a VolumeSnapshot")
+}
+
+/// True if the operator has granted the bootstrap to this volume, the spec recovers from a VolumeSnapshot, and what is on the volume was neither
+/// made here nor by a member of this claim.
+fn may_take_snapshot(context: &Context) -> bool {
+    let (Some(cluster), Some(volume)) = (context.cluster(), context.volume()) else {
+        return false;
+    };
+    let (Some(claim), Some(grant)) = (&cluster.claim_uid, &cluster.grant) else {
+        return false;
+    };
+    let is_granted = grant.pod == context.observed.own.pod && grant.claim_uid == *claim;
+    let is_own = volume.member.as_ref().is_some_and(|member| member.claim_uid == *claim);
+    let made_here = volume.made_for.as_ref() == Some(&cluster.uid);
+    cluster.recovers_snapshot && is_granted && !is_own && !made_here
 }
 
 pub(super) const INITDB: Rule = Rule {
@@ -91,7 +129,11 @@ pub(super) const INITDB: Rule = Rule {
 
 fn initdb(context: &Context, draft: &mut Draft) -> Option<Verdict> {
     let cluster = context.cluster()?;
-    let empty = matches!(context.volume()?.data, Data::Empty);
+    let empty = match context.volume()?.data {
+        Data::Empty => true,
+        Data::Unfinished => cluster.recovers_snapshot,
+        Data::Present(_) | Data::Unknown => false,
+    };
     if !empty || !is_granted(context) || !is_unmade(context) || context.stop_intended() {
         return None;
     }
@@ -136,6 +178,65 @@ mod tests {
             };
             assert_eq!(decided(&observed).action, wanted);
         }
+    }
+
+    /// A volume from a snapshot of another database, before anything was made for this one.
+    fn from_snapshot() -> Observed {
+        let mut observed = granted();
+        volume(&mut observed).data = standby().volume.is().unwrap().data.clone();
+        volume(&mut observed).member.as_mut().unwrap().claim_uid = "of-the-source".to_owned();
+        volume(&mut observed).made_for = Some("the-source".to_owned());
+        let cluster = cluster(&mut observed);
+        (cluster.recovers, cluster.recovers_snapshot) = (true, true);
+        observed
+    }
+
+    #[test]
+    fn the_data_of_a_snapshot_are_taken_for_its_recovery_alone() {
+        assert_eq!(decided(&from_snapshot()).action, Action::TakeSnapshot);
+        let mut begun = from_snapshot();
+        // The agent was ended after it had forgotten whose they were.
+        volume(&mut begun).member = None;
+        assert_eq!(decided(&begun).action, Action::TakeSnapshot);
+        let spoil: [fn(&mut Observed); 11] = [
+            |o| cluster(o).recovers_snapshot = false,
+            |o| cluster(o).grant = None,
+            |o| cluster(o).grant.as_mut().unwrap().pod = "orders-1".to_owned(),
+            |o| cluster(o).grant.as_mut().unwrap().claim_uid = "other".to_owned(),
+            |o| volume(o).member.as_mut().unwrap().claim_uid = CLAIM.to_owned(),
+            |o| volume(o).made_for = Some(CLUSTER_UID.to_owned()),
+            |o| cluster(o).system_id = Some(SYSTEM_ID.to_owned()),
+            |o| record(o).system_id = Some(SYSTEM_ID.to_owned()),
+            |o| record(o).epoch = Epoch(1),
+            |o| hold_by(o, other_holder(), 1),
+            |o| cluster(o).stop = true,
+        ];
+        for (index, spoil) in spoil.iter().enumerate() {
+            let mut observed = from_snapshot();
+            spoil(&mut observed);
+            assert_ne!(decided(&observed).rule, "take-snapshot", "{index}");
+        }
+    }
+
+    #[test]
+    fn a_recovery_of_a_snapshot_goes_on_with_its_files_and_tells_why_it_cannot() {
+        let mut observed = from_snapshot();
+        volume(&mut observed).member.as_mut().unwrap().claim_uid = CLAIM.to_owned();
+        volume(&mut observed).data = Data::Unfinished;
+        assert_eq!(decided(&observed).rule, "initdb");
+        cluster(&mut observed).recovers_snapshot = false;
+        assert_eq!(decided(&observed).rule, "discard-staging");
+        observed.cluster = Reading::Unknown;
+        assert_eq!(decided(&observed).rule, "wait", "the files may be the only ones");
+
+        let mut untaken = from_snapshot();
+        untaken.tasks.volume = Task {
+            failures: 2,
+            error: Some("permission denied".to_owned()),
+            ..Task::default()
+        };
+        let message = "permission denied".to_owned();
+        assert_eq!(decided(&untaken).action, Action::GiveUp { message });
     }
 
     #[test]

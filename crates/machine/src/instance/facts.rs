@@ -208,6 +208,7 @@ impl<'a> Context<'a> {
             | Work::CreateMember
             | Work::StoreCertificate
             | Work::DiscardStaging
+            | Work::TakeSnapshot
             | Work::Initdb
             | Work::Clone
             | Work::Configure

@@ -118,6 +118,7 @@ pub const RULES: &[Rule] = &[
     stale::READ_LEASE,
     bootstrap::GIVE_UP,
     bootstrap::DISCARD_STAGING,
+    bootstrap::TAKE_SNAPSHOT,
     bootstrap::INITDB,
     primary::PROMOTE,
     primary::RESERVE_AGAIN,

@@ -12,7 +12,7 @@ mod lost;
 pub use impostor::{Doubt, Impostor};
 pub use lost::{LeaseVersion, Lost};
 
-use api::backup::{BackupSource, BackupTask};
+use api::backup::{BackupKind, BackupSource, BackupTask, SnapshotProgress};
 
 use crate::archive::ArchiveRecord;
 use crate::protocol::{
@@ -225,10 +225,18 @@ pub struct ClusterView {
     pub backup: Option<String>,
     /// `status.intent.backupSource`: whose files it copies.
     pub backup_source: BackupSource,
+    /// `status.intent.backupKind`: what it is.
+    pub backup_kind: BackupKind,
+    /// `status.intent.snapshot`: how far its VolumeSnapshot is.
+    pub snapshot: Option<SnapshotProgress>,
+    /// `status.memo.snapshots`: the VolumeSnapshots of this database.
+    pub snapshots: BTreeSet<String>,
     /// `status.intent.recoveryCheck`: a recovery for which the holder's archive worker looks through the store.
     pub recovery_check: Option<RecoveryCheck>,
     /// `spec.bootstrap.recovery` is there: the first database comes from a backup.
     pub recovers: bool,
+    /// That backup is a VolumeSnapshot, which the volume of the first database is made from.
+    pub recovers_snapshot: bool,
     /// The epoch in which nobody has held the Lease yet: that of a recovery in place, or the first.
     pub begins: Epoch,
 }
@@ -749,6 +757,8 @@ pub enum Work {
     StoreCertificate,
     /// See [`super::Action::DiscardStaging`].
     DiscardStaging,
+    /// See [`super::Action::TakeSnapshot`].
+    TakeSnapshot,
     /// See [`super::Action::Initdb`].
     Initdb,
     /// See [`super::Action::Clone`].
@@ -802,6 +812,7 @@ impl Tasks {
             Work::CreateMember
             | Work::StoreCertificate
             | Work::DiscardStaging
+            | Work::TakeSnapshot
             | Work::Initdb
             | Work::Clone
             | Work::Rewind

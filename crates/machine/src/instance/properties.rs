@@ -433,6 +433,7 @@ fn class(observed: &Observed, work: Work) -> &Task {
         Work::CreateMember
         | Work::StoreCertificate
         | Work::DiscardStaging
+        | Work::TakeSnapshot
         | Work::Initdb
         | Work::Clone
         | Work::Rewind
@@ -477,7 +478,9 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
             prop_assert!(recorded.is_some() && !may_write(observed));
         }
         Action::Initdb { .. } => {
-            prop_assert_eq!(data(observed), Some(&Data::Empty));
+            let of_snapshot = observed.cluster.is().is_some_and(|cluster| cluster.recovers_snapshot);
+            let goes_on = data(observed) == Some(&Data::Unfinished) && of_snapshot;
+            prop_assert!(data(observed) == Some(&Data::Empty) || goes_on);
             prop_assert!(recorded.is_none() && record.is_some_and(|record| record.holder.is_none()));
             prop_assert!(observed.cluster.is().is_some_and(|cluster| cluster.system_id.is_none()));
         }
@@ -488,6 +491,16 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
             prop_assert!(
                 holder.is_some_and(|holder| Some(&holder.incarnation.member) != member.map(|member| &member.id))
             );
+        }
+        Action::TakeSnapshot => {
+            prop_assert!(matches!(data(observed), Some(Data::Present(_))) && recorded.is_none());
+            prop_assert!(record.is_some_and(|record| record.holder.is_none()));
+            let (Some(cluster), Some(volume)) = (observed.cluster.is(), observed.volume.is()) else {
+                return Err(TestCaseError::fail("nothing is known"));
+            };
+            let member = volume.member.as_ref().map(|member| &member.claim_uid);
+            prop_assert!(member.is_none() || member != cluster.claim_uid.as_ref());
+            prop_assert!(cluster.recovers_snapshot && volume.made_for.as_ref() != Some(&cluster.uid));
         }
         Action::DiscardStaging => prop_assert_eq!(data(observed), Some(&Data::Unfinished)),
         Action::CreateMember { .. } => prop_assert!(matches!(data(observed), Some(Data::Empty | Data::Unfinished))),
@@ -506,7 +519,10 @@ fn check_action(observed: &Observed, decision: &Decision, now: BootTime) -> Resu
             );
         }
         Action::Exit => prop_assert!(is_stopped(observed)),
-        Action::GiveUp { .. } => prop_assert!(recorded.is_none() && database.is_none()),
+        Action::GiveUp { .. } => {
+            let of_snapshot = observed.cluster.is().is_some_and(|cluster| cluster.recovers_snapshot);
+            prop_assert!(recorded.is_none() && (database.is_none() || of_snapshot));
+        }
         Action::Promote { until, timeline, .. } => {
             prop_assert!(holds(observed, now) && now < *until);
             prop_assert!(
@@ -688,6 +704,7 @@ proptest! {
             | Action::SetAside { .. }
             | Action::FetchWal(_)
             | Action::DiscardStaging
+            | Action::TakeSnapshot
             | Action::Ask { .. }
             | Action::Open => true,
             _ => false,

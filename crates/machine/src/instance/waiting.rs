@@ -41,6 +41,7 @@ fn in_flight(context: &Context) -> Option<Cow<'static, str>> {
         Work::CreateMember
         | Work::StoreCertificate
         | Work::DiscardStaging
+        | Work::TakeSnapshot
         | Work::Configure
         | Work::WriteLease
         | Work::ReadLease

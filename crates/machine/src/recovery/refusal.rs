@@ -11,6 +11,12 @@ pub enum Refusal {
     /// The store holds no backup.
     #[error("the store holds no complete backup of this database: check namespace, name and UID of the source")]
     NoBackup,
+    /// All backups are in VolumeSnapshots, and none is named.
+    #[error(
+        "all backups are in VolumeSnapshots ({}): name one as backup, so that the volume is made from it, or take one of kind Full",
+        .0.join(", ")
+    )]
+    OnlySnapshots(Vec<String>),
     /// The newest line of the archive holds no backup, and the target is all that is archived.
     #[error(
         "line {0} of the archive holds no complete backup: all that is archived cannot be recovered. What the line before it holds can be, if you name a backup or another target"

@@ -20,6 +20,7 @@ fn backup(timeline: u32, start: u64, minute: u32) -> Backup {
         stop: Lsn(start + 0x20),
         stop_time: time(minute),
         damaged_pages: false,
+        is_snapshot: false,
     }
 }
 
@@ -420,4 +421,30 @@ fn all_that_is_archived_is_in_the_newest_line_and_a_backup_or_a_target_may_be_in
         !may_be_in_earlier_line(&missing, None, &time),
         "an older line has not that WAL"
     );
+}
+
+#[test]
+fn a_snapshot_is_used_only_if_it_is_named() {
+    let of = |start, minute, is_snapshot| Backup {
+        is_snapshot,
+        ..backup(1, start, minute)
+    };
+    let stored = Stored {
+        segments: (0..4)
+            .map(|number| Segment {
+                number,
+                timeline: Timeline(1),
+            })
+            .collect(),
+        ..Stored::default()
+    };
+    let (full, snapshot) = (of(0x10, 1, false), of(0x110, 2, true));
+    let plan = |backups: &[Backup], wanted| {
+        plan(backups, wanted, &Target::Latest, &stored, Bytes(0x100), time(9)).map(|plan| plan.backup.name)
+    };
+    let both = [full, snapshot.clone()];
+    assert_eq!(plan(&both, None).as_deref(), Ok("b1"));
+    assert_eq!(plan(&both, Some("b2")).as_deref(), Ok("b2"));
+    let alone = plan(&[snapshot], None);
+    assert_eq!(alone, Err(Refusal::OnlySnapshots(vec!["b2".to_owned()])));
 }

@@ -22,6 +22,7 @@ fn backup(timeline: u32, at: i64) -> Backup {
         stop: Lsn(start + 0x20),
         stop_time: day(at),
         damaged_pages: false,
+        is_snapshot: false,
     }
 }
 
@@ -29,6 +30,7 @@ fn policy(min_backups: Option<u32>, window_days: Option<u32>) -> BackupRetention
     BackupRetention {
         min_backups,
         window_days,
+        hold: Vec::new(),
         suspend: false,
     }
 }
@@ -177,6 +179,7 @@ fn history() -> impl Strategy<Value = (Vec<Backup>, Stored)> {
                     stop: Lsn(end),
                     stop_time: day(at),
                     damaged_pages: false,
+                    is_snapshot: false,
                 });
             }
             let numbers = begin / SIZE.0..=end / SIZE.0;
@@ -239,4 +242,55 @@ proptest! {
         prop_assert!(again.backups.is_empty(), "{again:?}");
         prop_assert_eq!(again.first_segment, first.first_segment);
     }
+}
+
+#[test]
+fn a_backup_that_is_held_stays_with_the_wal_that_it_needs_and_no_more() {
+    let backups: Vec<Backup> = (0..6).map(|at| backup(1, at)).collect();
+    let policy = BackupRetention {
+        hold: vec!["b1".to_owned(), "b4".to_owned(), "unknown".to_owned()],
+        ..policy(Some(2), None)
+    };
+    let removal = removal(&backups, &alone(), &policy, SIZE, day(9));
+    assert_eq!(names(&removal), ["b0", "b2", "b3"]);
+    assert_eq!((removal.anchor.as_deref(), removal.first_segment), (Some("b4"), 0x40));
+    let takes = |number| {
+        removal.takes_segment(Segment {
+            number,
+            timeline: Timeline(1),
+        })
+    };
+    // It begins and ends in segment 0x10.
+    assert_eq!(
+        [0x0f, 0x10, 0x11, 0x3f, 0x40].map(takes),
+        [true, false, true, true, false]
+    );
+    let stored = Stored {
+        segments: [0x10, 0x40, 0x50]
+            .map(|number| Segment {
+                number,
+                timeline: Timeline(1),
+            })
+            .into(),
+        ..Stored::default()
+    };
+    let to = |target| plan(&backups, Some("b1"), &target, &stored, SIZE, day(9)).map(|plan| plan.backup.name);
+    assert_eq!(to(Target::Immediate).expect("it can be recovered"), "b1");
+    assert!(to(Target::Latest).is_err(), "the WAL behind it is gone");
+}
+
+#[test]
+fn snapshots_count_and_the_newest_copy_in_the_store_stays() {
+    let of = |at, is_snapshot| Backup {
+        is_snapshot,
+        ..backup(1, at)
+    };
+    let removed = |copies: &[i64]| {
+        let backups: Vec<Backup> = (0..6).map(|at| of(at, !copies.contains(&at))).collect();
+        let removal = removal(&backups, &alone(), &policy(Some(2), None), SIZE, day(9));
+        (removal.backups.len(), removal.anchor.unwrap_or_default())
+    };
+    assert_eq!(removed(&[]), (4, "b4".to_owned()), "snapshots alone");
+    assert_eq!(removed(&[0, 1]), (1, "b1".to_owned()), "the newest copy");
+    assert_eq!(removed(&[1, 5]), (4, "b4".to_owned()));
 }

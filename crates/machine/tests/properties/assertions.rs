@@ -124,6 +124,15 @@ pub fn assert_action(scene: &Scene, action: &Action) {
                 scene.observed.scheduled != Known::Unknown
             });
         }
+        Action::MakeSnapshot { name, .. } => {
+            assert!(scene.stored.memo.snapshots.iter().any(|memo| memo.name == *name));
+            assert_eq!(scene.observed.snapshots.get(name), Some(&Known::Known(None)));
+        }
+        Action::DeleteSnapshot(exact) => {
+            let memos = &scene.stored.memo.snapshots;
+            assert!(memos.iter().any(|memo| memo.name == exact.name()));
+        }
+        Action::MakeDataClaim { .. } => assert!(scene.stored.system_identifier.is_none()),
         Action::MakeDrill(_) => assert!(scene.observed.drill == Known::Known(None)),
         Action::DeleteDrill(exact) => {
             let seen = scene
@@ -451,6 +460,10 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             }
             StatusChange::RecordRecoverySource(_) => assert_eq!(scene.stored.memo.recovery_source, None),
             StatusChange::RecordDrill(..) | StatusChange::ForgetDrill => {}
+            StatusChange::RecordSnapshot(memo) => assert!(!memo.ready),
+            StatusChange::ForgetSnapshot(name) => {
+                assert!(scene.stored.memo.snapshots.iter().any(|memo| memo.name == *name));
+            }
             StatusChange::RecordFinalBackup(_) | StatusChange::DeletionDone(_) => assert!(scene.deleting),
             StatusChange::PublishMember { .. }
             | StatusChange::ForgetMember { .. }

@@ -12,6 +12,7 @@ pub mod secrets;
 pub mod service_account;
 pub mod services;
 pub mod stateful_set;
+pub mod volume_snapshot;
 
 use std::collections::BTreeMap;
 

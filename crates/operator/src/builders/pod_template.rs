@@ -8,7 +8,8 @@ use api::names::{
     RECOVERY_STORE_VOLUME_PATH, ROLE_REPLICA, RUN_PATH, STORE_PATH, STORE_VOLUME_PATH, TLS_PATH, WAL_PATH, WAL_VOLUME,
     volume_in,
 };
-use api::spec::{IdentitySecretRef, ImagePullPolicy, PullSecret, StoreSpec};
+use api::spec::{IdentitySecretRef, ImagePullPolicy, PullSecret};
+use api::store::StoreSpec;
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction,
     KeyToPath, LocalObjectReference, ObjectFieldSelector, PersistentVolumeClaimVolumeSource, PodSecurityContext,

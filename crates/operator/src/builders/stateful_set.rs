@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use api::names::{DATA_VOLUME, LABEL_CLUSTER_UID, WAL_VOLUME, volume_in};
 use api::spec::VolumeSpec;
 use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetSpec, StatefulSetUpdateStrategy};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    PersistentVolumeClaim, PersistentVolumeClaimSpec, TypedLocalObjectReference, VolumeResourceRequirements,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use machine::cluster::WalVolumes;
 
 use super::pod_template::pod_template;
-use super::{Subject, add_metadata};
+use super::{Subject, add_metadata, volume_snapshot};
 
 /// On a claim: the node that its volume is to be reached from.
 pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
@@ -21,9 +23,8 @@ pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 pub fn stateful_set(subject: &Subject<'_>, replicas: i32) -> StatefulSet {
     let storage = &subject.db.spec.storage;
     let granted = subject.granted();
-    let data_size = granted.data.as_ref().unwrap_or(&storage.data.size);
     let named = |volume| volume_in(volume, subject.volume_set());
-    let mut claims = vec![claim(subject, &named(DATA_VOLUME), data_size, &storage.data)];
+    let mut claims = vec![data_claim(subject, &named(DATA_VOLUME))];
     if let Some(wal) = storage.wal.as_ref().filter(|_| subject.wal == WalVolumes::Templated) {
         let size = granted.wal.as_ref().unwrap_or(&wal.size);
         claims.push(claim(subject, &named(WAL_VOLUME), size, wal));
@@ -59,6 +60,23 @@ pub fn wal_claim(subject: &Subject<'_>, name: &str, node: &str) -> Option<Persis
     let annotations = claim.metadata.annotations.get_or_insert_default();
     annotations.insert(SELECTED_NODE.to_owned(), node.to_owned());
     Some(claim)
+}
+
+/// The data claim of one pod, as the claim template would make it, from a VolumeSnapshot.
+pub fn data_claim_from(subject: &Subject<'_>, name: &str, snapshot: &str) -> PersistentVolumeClaim {
+    let mut claim = data_claim(subject, name);
+    claim.metadata.namespace = Some(subject.namespace.clone());
+    claim.spec.get_or_insert_default().data_source = Some(TypedLocalObjectReference {
+        api_group: Some(volume_snapshot::GROUP.to_owned()),
+        kind: "VolumeSnapshot".to_owned(),
+        name: snapshot.to_owned(),
+    });
+    claim
+}
+
+fn data_claim(subject: &Subject<'_>, name: &str) -> PersistentVolumeClaim {
+    let (data, granted) = (&subject.db.spec.storage.data, subject.granted());
+    claim(subject, name, granted.data.as_ref().unwrap_or(&data.size), data)
 }
 
 fn claim(subject: &Subject<'_>, name: &str, size: &str, volume: &VolumeSpec) -> PersistentVolumeClaim {
@@ -127,6 +145,23 @@ mod tests {
         assert_eq!(made, template);
         let withheld = stateful_set(&subject.with_wal(WalVolumes::Of(1)), 3).spec.unwrap();
         assert_eq!(withheld.volume_claim_templates.unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_first_claim_from_a_snapshot_is_as_the_template_says_but_for_its_source() {
+        let (db, config) = (smallest(), Config::default());
+        let subject = Subject::new(&db, &config).unwrap();
+        let mut made = data_claim_from(&subject, "data-db-0", "shop-s");
+        let source = made.spec.as_mut().unwrap().data_source.take().unwrap();
+        assert_eq!(
+            (source.kind.as_str(), source.name.as_str()),
+            ("VolumeSnapshot", "shop-s")
+        );
+        assert_eq!(made.metadata.namespace.take().as_deref(), Some("ns"));
+        let set = stateful_set(&subject, 1).spec.unwrap();
+        let mut template = set.volume_claim_templates.unwrap().remove(0);
+        template.metadata.name = Some("data-db-0".to_owned());
+        assert_eq!(made, template);
     }
 
     #[test]

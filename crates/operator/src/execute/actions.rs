@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::backup::{BackupSource, DatabaseBackupSpec};
+use api::backup::{BackupKind, BackupSource, DatabaseBackupSpec};
 use api::names::{
     ANNOTATION_RESIZING, ANNOTATION_REVISION, FINALIZER, LABEL_CLUSTER_UID, LABEL_ROLE, LEASE_LOSSY, LEASE_RELEASE,
     LEASE_RULE, LEASE_SYSTEM_ID, LEASE_TIMELINE, LEASE_VOLUMES,
@@ -23,12 +23,13 @@ use machine::protocol::Release;
 use serde_json::{Value, json};
 
 use super::{Executor, Failure, Outcome, Seen};
-use crate::builders::stateful_set::wal_claim;
+use crate::builders::stateful_set::{data_claim_from, wal_claim};
+use crate::builders::volume_snapshot::{VolumeSnapshot, volume_snapshot};
 use crate::builders::{Subject, lease, resources};
 use crate::cache::{Cache, Key};
 use crate::memory::Memory;
 use crate::observe::{self, noted_as};
-use crate::requests::{Deleted, Writable};
+use crate::requests::{Deleted, Refused, Writable};
 
 impl Executor {
     /// Carries out an action.
@@ -114,7 +115,34 @@ impl Executor {
                 self.caches.claims.put(claim);
                 Ok(Outcome::Done)
             }
-            Action::MakeBackup { name, source } => self.make_backup(key, name, *source).await,
+            Action::MakeDataClaim { name, snapshot } => {
+                let claim = data_claim_from(subject, name, snapshot);
+                let claim = self.requests.create(&key.namespace, &claim).await?;
+                self.caches.claims.put(claim);
+                Ok(Outcome::Done)
+            }
+            Action::MakeSnapshot { name, claim } => {
+                let snapshot = volume_snapshot(subject, name, claim);
+                match self.requests.create(&key.namespace, &snapshot).await {
+                    Err(Refused::NotFound(message)) => Err(Failure {
+                        kind: FaultKind::Invalid,
+                        message: format!(
+                            "this Kubernetes cluster has no VolumeSnapshots, or not in this namespace: {message}"
+                        ),
+                    }),
+                    Err(error) if error.kind() != FaultKind::Conflict => Err(error.into()),
+                    // No watch brings it.
+                    Ok(_) | Err(_) => Ok(Outcome::Done),
+                }
+            }
+            Action::DeleteSnapshot(exact) => {
+                let how = PropagationPolicy::Background;
+                self.requests
+                    .delete::<VolumeSnapshot>(&key.namespace, exact, how)
+                    .await?;
+                Ok(Outcome::Done)
+            }
+            Action::MakeBackup { name, source, kind } => self.make_backup(key, name, *source, *kind).await,
             Action::MakeDrill(name) => self.make_drill(key, subject, name).await,
             Action::DeleteDrill(exact) => {
                 let how = PropagationPolicy::Background;
@@ -133,9 +161,16 @@ impl Executor {
     }
 
     /// Makes a DatabaseBackup, which outlives the database.
-    async fn make_backup(&self, key: &Key, name: &str, source: BackupSource) -> Result<Outcome, Failure> {
+    async fn make_backup(
+        &self,
+        key: &Key,
+        name: &str,
+        source: BackupSource,
+        kind: BackupKind,
+    ) -> Result<Outcome, Failure> {
         let spec = DatabaseBackupSpec {
             cluster_ref: ClusterReference { name: key.name.clone() },
+            kind,
             source,
         };
         let Some(made) = self.make_once(key, &DatabaseBackup::new(name, spec)).await? else {

@@ -129,6 +129,8 @@ impl Asking for OfBackups {
                 deleting: found.metadata.deletion_timestamp.is_some() && !is_last(&found, &key.name),
                 idle: idle(&found.spec),
                 has_store: found.spec.backup.is_some(),
+                has_wal_volume: has_wal_volume(&found),
+                snapshots: found.status.as_ref().map_or(0, |status| status.memo.snapshots.len()),
                 task: found
                     .status
                     .as_ref()
@@ -145,6 +147,12 @@ impl Asking for OfBackups {
     fn line(backup: Box<BackupEntry>) -> Line {
         Line::Backup { backup }
     }
+}
+
+/// Whether the WAL of an instance is, or may be, on a volume of its own.
+fn has_wal_volume(cluster: &ClusteredDatabase) -> bool {
+    let given = cluster.status.as_ref().map(|status| &status.memo.wal_volumes);
+    cluster.spec.storage.wal.is_some() || given.is_some_and(|pods| !pods.is_empty())
 }
 
 /// Whether this is the last backup of the database before its deletion.

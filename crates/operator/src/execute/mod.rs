@@ -204,6 +204,7 @@ impl Executor {
         self.read_events_of_pods(key, memory, now).await;
         self.check_secrets(key, db, memory).await;
         let mut observed = observe(&self.caches, key, subject, memory, &strays, now);
+        self.read_snapshots(subject, &mut observed, now).await;
         if db.metadata.deletion_timestamp.is_some() {
             let terminating = self.is_namespace_terminating(&key.namespace).await;
             observed.namespace_terminating = terminating == Some(true);
@@ -372,6 +373,8 @@ impl Host for Executor {
             Target::Pod(name) | Target::Resize(name) => of(&self.caches.pods, key, name),
             Target::Claim(name) => of(&self.caches.claims, key, name),
             Target::Backup(name) => of(&self.caches.backups, &Key::backup(&*key.namespace, &**name), name),
+            // It is not watched.
+            Target::Snapshot(_) => None,
             Target::Drill(name) => of(&self.caches.databases, &Key::database(&*key.namespace, &**name), name),
             Target::Child(kind) => self.child(key, *kind)?.resource_version,
         }
@@ -446,6 +449,7 @@ pub fn asked_backup(db: &ClusteredDatabase) -> Option<machine::backup::Request> 
     Some(machine::backup::Request {
         uid: intent.backup.clone()?,
         source: intent.backup_source,
+        kind: intent.backup_kind,
     })
 }
 
@@ -504,6 +508,7 @@ impl WantedFacts {
             request: self.request.as_ref(),
             backup: self.backup.as_ref().map(|backup| backup.uid.as_str()),
             backup_source: self.backup.as_ref().map(|backup| backup.source).unwrap_or_default(),
+            backup_kind: self.backup.as_ref().map(|backup| backup.kind).unwrap_or_default(),
             deletes_archive: db.annotations().get(ANNOTATION_DELETE_ARCHIVE) == db.metadata.uid.as_ref(),
         }
     }

@@ -14,10 +14,14 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::ListParams;
 use kube::core::{ObjectList, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt};
-use machine::cluster::{Basis, Fault, FaultKind, ObjectVersion, Observed, OwnedObject, Target, Trouble};
+use machine::cluster::{
+    Basis, Fault, FaultKind, Known, ObjectVersion, Observed, OwnedObject, Target, Trouble, snapshots_to_read,
+};
 use serde_json::{Value, json};
 
 use super::{Executor, Failure, Outcome};
+use crate::builders::Subject;
+use crate::builders::volume_snapshot::{self, VolumeSnapshot};
 use crate::cache::Key;
 use crate::desired::name;
 use crate::leader::{self, Lead};
@@ -196,6 +200,29 @@ impl Executor {
                 Ok(events) => *told = warning(&readable(events), now),
                 Err(error) => tracing::warn!(database = %key, %error, "cannot read a pod's events"),
             }
+        }
+    }
+
+    /// The VolumeSnapshots that the next decision looks at. They are not watched: few clusters have them, and few databases make any.
+    pub(super) async fn read_snapshots(&self, subject: &Subject<'_>, observed: &mut Observed, now: DateTime<Utc>) {
+        let status = subject.db.status.clone().unwrap_or_default();
+        let lease = observed.lease.get().and_then(Option::as_ref);
+        for name in snapshots_to_read(&subject.db.spec, &status, lease) {
+            let found = self.requests.get::<VolumeSnapshot>(&subject.namespace, &name).await;
+            let seen = match found {
+                Ok(found) => Known::Known(found.map(|found| volume_snapshot::seen(&found, &subject.uid))),
+                Err(error) => {
+                    observed.faults.push(Fault {
+                        target: Target::Snapshot(name.clone()),
+                        kind: error.kind(),
+                        message: format!("read it: {error}"),
+                        attempts: 1,
+                        at: now,
+                    });
+                    Known::Unknown
+                }
+            };
+            observed.snapshots.insert(name, seen);
         }
     }
 

@@ -7,7 +7,7 @@ mod pods;
 mod resources;
 mod secrets;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::names::{CONTAINER, Names, parse_claim};
 use api::{ClusteredDatabase, moment};
@@ -68,6 +68,7 @@ pub fn observe(
         scheduled: known(scheduled(caches, key, db)),
         drill: known(drill(caches, key, subject)),
         recovery_source: known(recovery_source(caches, key, db)),
+        snapshots: BTreeMap::new(),
         final_backup: known(final_backup(caches, key, db)),
         unreadable,
         faults: memory
@@ -123,14 +124,10 @@ fn drill(caches: &Caches, key: &Key, subject: &Subject<'_>) -> Option<Option<Dri
 
 /// The ClusteredDatabase that this one is recovered from.
 fn recovery_source(caches: &Caches, key: &Key, db: &ClusteredDatabase) -> Option<Option<SourceSeen>> {
-    let from = db
-        .spec
-        .recovery()
-        .and_then(|recovery| recovery.from.cluster_ref.as_ref());
-    let Some(from) = from else {
+    let Some(name) = db.spec.recovered_from() else {
         return Some(None);
     };
-    let found = caches.databases.own(&Key::database(&*key.namespace, &*from.name))?;
+    let found = caches.databases.own(&Key::database(&*key.namespace, name))?;
     Some(found.map(|found| SourceSeen {
         uid: found.uid().unwrap_or_default(),
         backup: found.spec.backup.clone(),

@@ -5,7 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use api::ClusteredDatabase;
-use api::backup::{BackupOrigin, BackupRole, BackupSource, BackupState, BackupTask, StoredBackup};
+use api::backup::{
+    BackupKind, BackupOrigin, BackupRole, BackupSource, BackupState, BackupTask, SnapshotState, StoredBackup,
+    snapshot_name,
+};
 use api::names::{DATA_VOLUME, parse_claim};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -435,13 +438,18 @@ impl View {
     }
 
     /// The backup that is asked for is taken, of a standby that streams or of the primary: it begins in one move, and is done in the
-    /// next. Says whether it has begun.
+    /// next. One of kind Snapshot is the primary's, and waits for its VolumeSnapshot. Says whether it has begun.
     fn back_up(&mut self, store_is_away: bool) -> bool {
         let asked = self.db.status.as_ref().and_then(|status| status.intent.backup.clone());
         let Some(uid) = asked.filter(|_| self.lease.holder.is_some()) else {
             return false;
         };
-        let wants = self.db.status.as_ref().map(|status| status.intent.backup_source);
+        let intent = self.db.status.clone().unwrap_or_default().intent;
+        let is_snapshot = intent.backup_kind == BackupKind::Snapshot;
+        let of_standby = intent.backup_source == BackupSource::PreferStandby && !is_snapshot;
+        let name = format!("20270101T000000Z-{}-{}", if is_snapshot { "S" } else { "F" }, &uid[..4]);
+        let snapshot = is_snapshot.then(|| snapshot_name("db-1a2b3c4d", &name));
+        let word = intent.snapshot.filter(|word| Some(&word.name) == snapshot.as_ref());
         let of = |state| self.lease.members.iter().find(|(_, report)| report.state == state);
         let of = |state, role| {
             of(state).map(|(pod, _)| BackupOrigin {
@@ -450,19 +458,24 @@ impl View {
             })
         };
         let standby = of(MemberState::Streaming, BackupRole::Standby);
-        let standby = standby.filter(|_| wants == Some(BackupSource::PreferStandby));
+        let standby = standby.filter(|_| of_standby);
         let source = standby.or_else(|| of(MemberState::Primary, BackupRole::Primary));
         let record = self.lease.archive.get_or_insert_default();
         let known = record.backup.as_ref().filter(|task| task.uid == uid);
         let (state, begins) = match known.map(|task| task.state) {
             None => (BackupState::Copying, true),
+            Some(BackupState::Copying) if is_snapshot => match word.map(|word| word.state) {
+                Some(SnapshotState::Ready) => (BackupState::Completed, false),
+                Some(SnapshotState::Failed) => (BackupState::Failed, false),
+                Some(SnapshotState::Asked | SnapshotState::Taken) | None => return false,
+            },
             Some(BackupState::Copying | BackupState::WaitingForWal) if store_is_away => (BackupState::Failed, false),
             Some(BackupState::Copying | BackupState::WaitingForWal) => (BackupState::Completed, false),
             Some(BackupState::Completed | BackupState::Failed) => return false,
         };
         let time = "2027-01-01T00:00:00Z".parse().unwrap();
         let backup = (state == BackupState::Completed).then(|| StoredBackup {
-            name: format!("20270101T000000Z-F-{}", &uid[..4]),
+            name,
             timeline: 1,
             start_lsn: "0/2000028".to_owned(),
             stop_lsn: "0/2000100".to_owned(),
@@ -472,6 +485,7 @@ impl View {
             stored_bytes: 2,
             source: source.clone(),
             damaged_pages: false,
+            snapshot: snapshot.clone(),
         });
         record.backup = Some(BackupTask {
             uid,
@@ -481,6 +495,7 @@ impl View {
             copied_bytes: Some(1),
             total_bytes: Some(4),
             message: (state == BackupState::Failed).then(|| "the store is away".to_owned()),
+            snapshot: snapshot.filter(|_| state == BackupState::Copying),
             damaged_pages: false,
             backup,
         });

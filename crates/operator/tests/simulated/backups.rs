@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use fake_api::Verb;
 use fake_api::faults::Faults;
+use fake_api::{Call, Verb};
 use operator::config::Config;
 use serde_json::{Value, json};
 
-use super::world::{LONG, NAME, Operator, World, run};
+use super::world::{LONG, NAME, NAMESPACE, Operator, World, run};
 
 const BACKUPS: &str = "databasebackups";
+const SNAPSHOTS: &str = "volumesnapshots";
 
 fn backup(name: &str) -> Value {
     json!({
@@ -98,6 +99,143 @@ fn whose_files_are_copied_is_what_the_backup_asks_for() {
             .await;
         let roles = ["first", "second"].map(|name| status(&world, name)["backup"]["source"]["role"].clone());
         assert_eq!(roles, [json!("Primary"), json!("Standby")]);
+    });
+}
+
+/// What the storage says of each VolumeSnapshot.
+fn storage(world: &World, status: &Value) {
+    for snapshot in world.list(SNAPSHOTS) {
+        let name = snapshot["metadata"]["name"].as_str().unwrap();
+        let call = Call::new(Verb::Merge, SNAPSHOTS, NAMESPACE, name, json!({ "status": status })).to("status");
+        let reply = world.server.within(|store, now| store.call(&call, now));
+        assert_eq!(reply.code, 200, "{reply:?}");
+    }
+}
+
+fn ask_for_snapshot(world: &World, name: &str) {
+    let mut snapshot = backup(name);
+    snapshot["spec"]["kind"] = json!("Snapshot");
+    world.user(201, Verb::Create, BACKUPS, "", snapshot);
+}
+
+async fn is_made(world: &World) -> String {
+    world
+        .until("it is made", |world| !world.list(SNAPSHOTS).is_empty())
+        .await;
+    let made = world.list(SNAPSHOTS).remove(0);
+    made["metadata"]["name"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_snapshot_is_made_once_and_complete_when_it_is_ready() {
+    run(1, async || {
+        let (world, operator) = three().await;
+        world.edit(&json!({"backup": {"volumeSnapshotClassName": "fast"}}));
+        ask_for_snapshot(&world, "nightly");
+        let name = is_made(&world).await;
+        let made = world.get(SNAPSHOTS, &name).unwrap();
+        let claim = world.status()["backup"]["task"]["source"]["member"].clone();
+        let claim = format!("data-{}", claim.as_str().unwrap());
+        assert_eq!(
+            made["spec"],
+            json!({"source": {"persistentVolumeClaimName": claim}, "volumeSnapshotClassName": "fast"})
+        );
+        drop(operator);
+        let operator = Operator::start(&world.server, Config::default());
+        storage(
+            &world,
+            &json!({"creationTime": "2027-01-01T00:00:00Z", "readyToUse": false}),
+        );
+        let word = |world: &World| world.status()["intent"]["snapshot"]["state"].clone();
+        world.until("it is taken", |world| word(world) == "Taken").await;
+        assert!(is(&world, "nightly", "Running"), "{}", status(&world, "nightly"));
+        storage(&world, &json!({"readyToUse": true}));
+        world
+            .until("it is complete", |world| is(world, "nightly", "Completed"))
+            .await;
+        let told = status(&world, "nightly");
+        assert_eq!(told["backup"]["snapshot"], json!(name), "{told}");
+        assert!(
+            told["message"]
+                .as_str()
+                .unwrap()
+                .contains(&format!("VolumeSnapshot {name} of db-")),
+            "{told}"
+        );
+        world.rests(LONG).await;
+        assert_eq!(world.list(SNAPSHOTS).len(), 1, "a backup has it");
+        assert_eq!(world.status()["memo"]["snapshots"][0]["ready"], true);
+        drop(operator);
+    });
+}
+
+#[test]
+fn a_snapshot_that_somebody_takes_back_or_that_is_deleted_leaves_nothing() {
+    run(1, async || {
+        let (world, _operator) = three().await;
+        ask_for_snapshot(&world, "taken-back");
+        is_made(&world).await;
+        world.user(200, Verb::Delete, BACKUPS, "taken-back", Value::Null);
+        world
+            .until("it goes with its backup", |world| {
+                world.list(SNAPSHOTS).is_empty() && world.status()["memo"]["snapshots"].is_null()
+            })
+            .await;
+
+        ask_for_snapshot(&world, "deleted");
+        let name = is_made(&world).await;
+        storage(&world, &json!({"creationTime": "2027-01-01T00:00:00Z"}));
+        let word = |world: &World| world.status()["intent"]["snapshot"]["state"].clone();
+        world.until("it is taken", |world| word(world) == "Taken").await;
+        world.user(200, Verb::Delete, SNAPSHOTS, &name, Value::Null);
+        world
+            .until("that is told", |world| is(world, "deleted", "Failed"))
+            .await;
+        world.rests(LONG).await;
+        assert_eq!(world.list(SNAPSHOTS).len(), 0);
+        assert_eq!(world.status()["memo"]["snapshots"], Value::Null);
+    });
+}
+
+#[test]
+fn a_database_is_made_on_a_volume_from_the_snapshot_that_its_spec_names() {
+    run(1, async || {
+        let world = World::new(Faults::none(), Duration::from_secs(1));
+        let _operator = Operator::start(&world.server, Config::default());
+        let from = json!({"store": {"s3": {"bucket": "wal"}}, "cluster": "shop-1a2b3c4d"});
+        let recovery = json!({"from": from, "backup": "20270101T000000Z-S-7f3a"});
+        world.create(&json!({"replicas": 3, "bootstrap": {"recovery": recovery}}));
+        world
+            .until("it waits", |world| {
+                world.status()["waiting"]["reason"] == "RecoverySource"
+            })
+            .await;
+        tokio::time::sleep(LONG).await;
+        assert_eq!(world.list("statefulsets").len(), 0, "nothing is made before");
+        let snapshot = json!({
+            "metadata": {"name": "shop-1a2b3c4d-20270101t000000z-s-7f3a"},
+            "spec": {"source": {"volumeSnapshotContentName": "brought"}},
+        });
+        world.user(201, Verb::Create, SNAPSHOTS, "", snapshot);
+        storage(
+            &world,
+            &json!({"creationTime": "2027-01-01T00:00:00Z", "readyToUse": true}),
+        );
+        world.ready().await;
+        let source = |ordinal: u32| {
+            let claim = world.get("persistentvolumeclaims", &format!("data-{NAME}-{ordinal}"));
+            claim.unwrap()["spec"]["dataSource"]["name"].clone()
+        };
+        assert_eq!(source(0), "shop-1a2b3c4d-20270101t000000z-s-7f3a");
+        assert_eq!(
+            [source(1), source(2)],
+            [Value::Null, Value::Null],
+            "standbys are copies"
+        );
+        assert_eq!(
+            world.agents.lock().unwrap().primaries.first().map(String::as_str),
+            Some("db-0")
+        );
     });
 }
 

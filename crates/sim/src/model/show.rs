@@ -277,6 +277,10 @@ impl<const N: usize> Sight<N> {
             backup_source: Default::default(),
             recovery_check: None,
             recovers: false,
+            recovers_snapshot: false,
+            backup_kind: Default::default(),
+            snapshot: None,
+            snapshots: Default::default(),
             begins: Epoch(0),
         }
     }

@@ -249,6 +249,7 @@ fn name(action: &Action) -> &'static str {
         Action::CreateMember { .. } => "CreateMember",
         Action::StoreCertificate { .. } => "StoreCertificate",
         Action::DiscardStaging => "DiscardStaging",
+        Action::TakeSnapshot => "TakeSnapshot",
         Action::Initdb { .. } => "Initdb",
         Action::Clone { .. } => "Clone",
         Action::WriteLease { .. } => "WriteLease",

@@ -121,6 +121,13 @@ impl World {
             Action::FetchWal(_) => {
                 return self.finish(node, Work::FetchWal, Err(Failure::said("no primary removes WAL")));
             }
+            Action::TakeSnapshot => {
+                return self.finish(
+                    node,
+                    Work::TakeSnapshot,
+                    Err(Failure::said("no volume is made from a snapshot")),
+                );
+            }
             Action::DiscardStaging => {
                 return self.finish(node, Work::DiscardStaging, Err(Failure::said("nothing is there")));
             }

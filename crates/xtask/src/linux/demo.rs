@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use api::backup::BackupKind;
 use api::declared::DeclaredPhase;
 use api::names::CONTAINER;
 use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, Restart, Switchover};
@@ -143,6 +144,8 @@ async fn create(namespace: &Namespace, store: Option<&Store>, summary: &mut Vec<
     if let Some(store) = store {
         say("creating a database of three instances, whose WAL is archived in an S3 store on this machine");
         spec["backup"] = json!({"store": store.spec()});
+        // The local cluster's class whose volumes can have VolumeSnapshots.
+        spec["storage"]["data"]["storageClassName"] = json!("snapshots");
     } else {
         say("creating a database of three instances");
     }
@@ -388,6 +391,14 @@ async fn recover(
         Bytes(backup.data_bytes).rounded(),
         Bytes(backup.stored_bytes).rounded()
     ));
+    say("taking another one as a VolumeSnapshot, for which no file is copied");
+    namespace
+        .back_up_as(DATABASE, "demo-snapshot", BackupKind::Snapshot)
+        .await?;
+    let (backup, time) = namespace.wait_backup("demo-snapshot", BOUND).await?;
+    let snapshot = backup.snapshot.context("a VolumeSnapshot")?;
+    println!("    {} is VolumeSnapshot {snapshot}", backup.name);
+    summary.push(format!("backup as a VolumeSnapshot: {:.1} s", time.as_secs_f64()));
     sql.sql("INSERT INTO visits DEFAULT VALUES").await?;
     let (before, at) = (sql.sql(COUNT).await?, sql.sql(NOW).await?);
     say(&format!(

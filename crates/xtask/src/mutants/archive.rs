@@ -154,8 +154,8 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "WAL that only an older kept backup needs is removed.",
         breaks: "invariant 39",
         file: "retention.rs",
-        text: "kept.iter().map(|backup| backup.start.0).min()",
-        instead: "kept.iter().map(|backup| backup.start.0).max()",
+        text: "kept.iter().map(|backup| backup.start).min()",
+        instead: "kept.iter().map(|backup| backup.start).max()",
         found_by: unit("retention::tests::the_newest_are_kept_by_number_and_by_age"),
     },
     Mutant {

@@ -278,6 +278,26 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: property("instance::properties::every_action_has_its_proof"),
     },
     Mutant {
+        name: "own-data-count-as-a-snapshots",
+        planted: "Where the spec recovers from a snapshot, data of this claim's own member are taken for its material.",
+        breaks: "invariant 11",
+        file: "instance/bootstrap.rs",
+        text: "cluster.recovers_snapshot && is_granted && !is_own && !made_here",
+        instead: "cluster.recovers_snapshot && is_granted && !made_here",
+        found_by: unit("instance::bootstrap::tests::the_data_of_a_snapshot_are_taken_for_its_recovery_alone"),
+    },
+    Mutant {
+        name: "a-snapshot-goes-while-a-backup-may-have-it",
+        planted: "A VolumeSnapshot that was told to be ready is deleted once no backup is taken, though one may have it.",
+        breaks: "invariant 39",
+        file: "cluster/snapshot.rs",
+        text: "!memo.ready && !is_taking",
+        instead: "!is_taking",
+        found_by: unit(
+            "cluster::snapshot::tests::one_that_a_backup_may_have_goes_only_when_the_store_has_the_mark_of_its_removal",
+        ),
+    },
+    Mutant {
         name: "recovered-in-any-epoch",
         planted: "A recovery in place is begun under a Lease of another epoch than it was ordered in.",
         breaks: "invariant 11",

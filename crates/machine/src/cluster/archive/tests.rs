@@ -212,6 +212,7 @@ fn the_last_backup_stays_in_the_status_while_another_is_taken() {
         stored_bytes: 1,
         source: None,
         damaged_pages: name == "b",
+        snapshot: None,
     };
     let task = |state, backup| BackupTask {
         uid: "u1".to_owned(),
@@ -221,6 +222,7 @@ fn the_last_backup_stays_in_the_status_while_another_is_taken() {
         copied_bytes: Some(1),
         total_bytes: Some(2),
         message: None,
+        snapshot: None,
         damaged_pages: false,
         backup,
     };

@@ -1,6 +1,6 @@
 //! One input of a decision, to be changed at will.
 
-use api::backup::BackupSource;
+use api::backup::{BackupKind, BackupSource};
 use api::operation::{Action as Asked, RecreateLease, Request, Switchover};
 use api::spec::{
     ClusteredDatabaseSpec, DurabilitySpec, FailoverSpec, PostgresSpec, RetentionPolicy, SchedulingSpec, StorageSpec,
@@ -58,6 +58,8 @@ pub struct Scene {
     pub backup: Option<String>,
     /// See [`Wanted::backup_source`].
     pub backup_source: BackupSource,
+    /// See [`Wanted::backup_kind`].
+    pub backup_kind: BackupKind,
     /// See [`Wanted::deletes_archive`].
     pub deletes_archive: bool,
     /// What is observed.
@@ -97,6 +99,7 @@ impl Scene {
             request: None,
             backup: None,
             backup_source: BackupSource::default(),
+            backup_kind: BackupKind::default(),
             deletes_archive: false,
             observed,
             stored: ClusteredDatabaseStatus::default(),
@@ -353,6 +356,7 @@ impl Scene {
             request: self.request.as_ref(),
             backup: self.backup.as_deref(),
             backup_source: self.backup_source,
+            backup_kind: self.backup_kind,
             deletes_archive: self.deletes_archive,
         })
     }

@@ -1,4 +1,4 @@
-use api::backup::BackupSource;
+use api::backup::{BackupKind, BackupSource};
 use chrono::TimeDelta;
 use serde_json::json;
 
@@ -63,13 +63,16 @@ fn a_schedule_begins_with_its_next_time_and_each_run_is_made_once() {
 
 #[test]
 fn a_run_is_recorded_before_it_is_made_and_looked_for_before_it_is_believed() {
-    let mut scene = scene(json!([{"name": "now", "schedule": "0 3 * * *", "immediate": true, "source": "Primary"}]));
+    let mut scene = scene(
+        json!([{"name": "now", "schedule": "0 3 * * *", "immediate": true, "source": "Primary", "kind": "Snapshot"}]),
+    );
     let decision = scene.decide();
     assert!(matches!(&decision.action, Action::WriteStatus(_)), "{decision:?}");
     scene.stored = scene.status(&decision);
     let make = Action::MakeBackup {
         name: "demo-now-202703011200".to_owned(),
         source: BackupSource::Primary,
+        kind: BackupKind::Snapshot,
     };
     assert_eq!(scene.decide().action, make);
     assert_eq!(scene.decide().action, make, "the write was lost");

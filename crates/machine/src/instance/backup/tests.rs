@@ -85,6 +85,7 @@ fn task(attempt: u32, of: u32, state: BackupState) -> BackupTask {
         copied_bytes: Some(1),
         total_bytes: Some(2),
         message: (state == BackupState::Failed).then(|| "it was promoted".to_owned()),
+        snapshot: None,
         damaged_pages: false,
         backup: (state == BackupState::Completed).then(|| StoredBackup {
             name: "a".to_owned(),
@@ -97,6 +98,7 @@ fn task(attempt: u32, of: u32, state: BackupState) -> BackupTask {
             stored_bytes: 1,
             source: None,
             damaged_pages: false,
+            snapshot: None,
         }),
     }
 }

@@ -218,6 +218,7 @@ impl Observer {
             | Action::CreateMember { .. }
             | Action::StoreCertificate { .. }
             | Action::DiscardStaging
+            | Action::TakeSnapshot
             | Action::Initdb { .. }
             | Action::Clone { .. }
             | Action::ReadLease

@@ -82,11 +82,14 @@ fn later() -> Vec<Value> {
         json!({"services": {"readOnly": balanced, "read": {"metadata": metadata}}}),
         json!({"services": {"read": balanced}}),
         json!({"backup": {"store": {"s3": {"s3Path": "s3://wal/eu", "credentialsSecretRef": {"name": "store"}}}, "schedules": [
-            {"name": "nightly", "schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "suspend": true, "immediate": true, "source": "Primary"},
-        ], "retention": {"minBackups": 7, "windowDays": 30, "suspend": true}, "encryption": {
+            {"name": "nightly", "schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "suspend": true, "immediate": true, "source": "Primary", "kind": "Snapshot"},
+        ], "volumeSnapshotClassName": "fast", "retention": {"minBackups": 7, "windowDays": 30, "hold": ["20261124T230501Z-F-7f3a"], "suspend": true}, "encryption": {
             "recipients": ["age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"], "identitySecretRef": {"name": "key", "key": "own"},
         }, "onDelete": {"finalBackup": "Required", "data": "Retain"}, "drill": {"schedule": "0 5 * * 0", "timeZone": "Europe/Berlin", "suspend": true, "limitMinutes": 60, "maxAgeDays": 8}}}),
-        json!({"backup": {"store": {"azure": null, "volume": null, "s3": {"s3Path": "s3://wal/eu", "bucket": null, "path": null}},
+        json!({"backup": {"store": {"s3": null, "gcs": {"bucket": "wal", "path": "eu", "endpoint": "https://storage.example.com",
+            "credentialsSecretRef": {"name": "store"}, "caSecretRef": {"name": "store", "key": "ca.pem"},
+        }}}}),
+        json!({"backup": {"store": {"gcs": null, "azure": null, "volume": null, "s3": {"s3Path": "s3://wal/eu", "bucket": null, "path": null}},
             "onDelete": {"finalBackup": "None", "data": "Delete"}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "path": "us", "region": "us-east-1"}}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "endpoint": "https://store:9000", "addressing": "Path", "caSecretRef": {"name": "store", "key": "ca.pem"}}}}}),

@@ -121,6 +121,7 @@ fn recovery<const N: usize>(world: &World<N>) -> Result<Plan, Refusal> {
         stop: Lsn(0),
         stop_time: DateTime::UNIX_EPOCH,
         damaged_pages: false,
+        is_snapshot: false,
     };
     plan(
         &[backup],

@@ -264,6 +264,7 @@ pub fn wanted<'a>(database: &'a Database, version: &'a str) -> Wanted<'a> {
         request: database.request.as_ref(),
         backup: None,
         backup_source: Default::default(),
+        backup_kind: Default::default(),
         deletes_archive: false,
     }
 }

@@ -8,7 +8,7 @@ use super::super::scene::{NAME, UID, bare_of, child_uid, empty_lease, set, wal_c
 use super::{Resizes, World, resources_of};
 use crate::cluster::{
     Action, Apply, ApplyHow, Claim, DrillSeen, FaultKind, Growth, Known, LeaseChange, ObjectVersion, OpenBackup,
-    OwnedObject, OwnedState, Pod, PodMark, Volume, WalVolumes,
+    OwnedObject, OwnedState, Pod, PodMark, SnapshotSeen, Volume, WalVolumes,
 };
 use crate::protocol::{LeaseRecord, Release};
 
@@ -122,6 +122,25 @@ impl World {
                     phase: Some(Phase::Ready),
                     message: None,
                 }));
+            }
+            Action::MakeSnapshot { name, .. } => {
+                let made = SnapshotSeen {
+                    exact: ObjectVersion::of_any_version(name.clone(), "uid-of-the-snapshot"),
+                    is_ours: true,
+                    terminating: false,
+                    taken: true,
+                    ready: true,
+                    message: None,
+                };
+                let made = Known::Known(Some(made));
+                self.scene.observed.snapshots.insert(name.clone(), made);
+            }
+            Action::DeleteSnapshot(exact) => {
+                let name = exact.name().to_owned();
+                self.scene.observed.snapshots.insert(name, Known::Known(None));
+            }
+            Action::MakeDataClaim { name, .. } => {
+                return self.is_impossible(format!("{name} is made from a snapshot, which no spec asks for"));
             }
             Action::DeleteDrill(_) => self.scene.observed.drill = Known::Known(None),
             Action::AdoptClaim(claim) => {

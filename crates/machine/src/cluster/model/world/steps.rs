@@ -158,9 +158,13 @@ impl World {
             Action::ResizePod(pod) | Action::ReplacePod(pod) => same_pod(pod),
             Action::DeleteChild(kind, _) => !is_missing(*kind),
             Action::OrphanStatefulSet(_) | Action::DeleteStatefulSet(_) => same_set(),
-            Action::MakeWalClaim { .. } | Action::MakeBackup { .. } | Action::MakeDrill(_) | Action::DeleteDrill(_) => {
-                true
-            }
+            Action::MakeWalClaim { .. }
+            | Action::MakeDataClaim { .. }
+            | Action::MakeSnapshot { .. }
+            | Action::DeleteSnapshot(_)
+            | Action::MakeBackup { .. }
+            | Action::MakeDrill(_)
+            | Action::DeleteDrill(_) => true,
             Action::ResizeClaim { claim, .. }
             | Action::UpdateClaim(claim)
             | Action::AdoptClaim(claim)
