@@ -2,6 +2,8 @@
 
 #[path = "access/databases.rs"]
 mod databases;
+#[path = "access/roles.rs"]
+mod roles;
 
 #[path = "support/certificates.rs"]
 #[allow(dead_code)]
@@ -13,12 +15,15 @@ mod instance;
 #[allow(dead_code)]
 mod unprivileged;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use agent::postgres::Settled;
 use api::user::{Adoption, ManagementPolicy as Policy};
+use chrono::DateTime;
 use instance::{Instance, Scene};
-use machine::access::{Access, Attributes, Catalogue, Declared, DeclaredRole, Password, Plan, Privilege, Secret, mark};
+use machine::access::{
+    Access, Attributes, Catalogue, Declared, DeclaredRole, Going, Membership, Password, Plan, Privilege, Secret, mark,
+};
 use unprivileged::unprivileged;
 
 const DATABASE: &str = "Orders \"1\"";
@@ -37,6 +42,7 @@ const CONTENT: &str = "SET ROLE app;
     RESET ROLE;
     CREATE TABLE of_postgres (v text);
     CREATE ROLE other LOGIN;
+    CREATE ROLE readers;
     GRANT SELECT, TRIGGER ON t1, of_postgres TO other;
     GRANT SELECT ON t1 TO PUBLIC;
     ALTER DEFAULT PRIVILEGES FOR ROLE app IN SCHEMA public GRANT SELECT ON TABLES TO other";
@@ -51,9 +57,11 @@ fn user(name: &str) -> DeclaredRole {
         },
         password: Password::None,
         grants: Vec::new(),
+        member_of: BTreeMap::new(),
+        end_sessions: false,
         adoption: Adoption::default(),
         policy: Policy::default(),
-        drop: false,
+        going: None,
     }
 }
 
@@ -117,8 +125,10 @@ fn roles(all: &[DeclaredRole]) -> Vec<Declared> {
 
 /// Without what is not modelled, and without rows that say nothing.
 fn plain(mut catalogue: Catalogue) -> Catalogue {
+    catalogue.now = DateTime::UNIX_EPOCH;
     for role in catalogue.roles.values_mut() {
-        role.oid = 0;
+        (role.oid, role.sessions) = (0, 0);
+        role.owns_in.clear();
     }
     for database in catalogue.databases.values_mut() {
         (database.oid, database.locale) = (0, String::new());
@@ -144,7 +154,21 @@ fn any_of<T: Copy>(random: &mut fastrand::Rng, all: &[T]) -> Vec<T> {
     all.iter().copied().filter(|_| random.bool()).collect()
 }
 
-fn declared(random: &mut fastrand::Rng) -> DeclaredRole {
+/// Before PostgreSQL 16 there is ADMIN only.
+fn membership(random: &mut fastrand::Rng, major: u16) -> Membership {
+    Membership {
+        admin: random.bool(),
+        inherit: major < 16 || random.bool(),
+        set: major < 16 || random.bool(),
+    }
+}
+
+fn declared(random: &mut fastrand::Rng, major: u16) -> DeclaredRole {
+    let groups = any_of(random, &["readers", "pg_monitor", "other"]);
+    let member_of = groups
+        .into_iter()
+        .map(|group| (group.to_owned(), membership(random, major)))
+        .collect();
     let name = ["other", "u1", "U 2", "u\"3", "app"][random.usize(..5)];
     let grants = (0..random.usize(..3)).map(|_| Access {
         future: random.bool(),
@@ -165,6 +189,8 @@ fn declared(random: &mut fastrand::Rng) -> DeclaredRole {
         ][pick]
             .clone(),
         grants,
+        member_of,
+        end_sessions: random.bool(),
         adoption: [Adoption::Refuse, Adoption::KeepUnlisted, Adoption::Full][random.usize(..3)],
         policy: [Policy::Full, Policy::Full, Policy::Additive, Policy::Observe][random.usize(..4)],
         ..user(name)
@@ -184,7 +210,7 @@ fn what_is_planned_is_what_postgresql_does() {
         let (mut ran, mut refused) = (0, 0);
         let session = instance.session("postgres").await;
         for _ in 0..60 {
-            let wanted = declared(&mut random);
+            let wanted = declared(&mut random, scene.tools.major());
             if random.u8(..4) == 0 {
                 // Somebody makes it theirs, if it is there.
                 let name = wanted.name.replace('"', "\"\"");
@@ -346,7 +372,7 @@ fn a_role_goes_with_its_user_unless_it_owns_something_and_a_lost_database_stops_
                 ..user("orders_rw")
             };
             let going = DeclaredRole {
-                drop: true,
+                going: Some(Going::Drop { reassign_to: None }),
                 ..wanted.clone()
             };
             let exists = async || {
@@ -491,7 +517,7 @@ fn names_break_out_of_nothing() {
             })
             .collect();
         let wanted = roles(&wanted);
-        let before = instance.sql.catalogue(&wanted).await.expect("a catalogue");
+        let mut before = instance.sql.catalogue(&wanted).await.expect("a catalogue");
         for settled in instance.sql.settle_access(&wanted).await.expect("settled") {
             assert_eq!((settled.error, settled.plan.refusal), (None, None), "{}", settled.uid);
         }
@@ -502,6 +528,10 @@ fn names_break_out_of_nothing() {
                 !role.is_mighty && role.comment == Some(mark(&format!("uid of {name}"))),
                 "{name}"
             );
+        }
+        // Sessions of the agent may be ending.
+        for role in before.roles.values_mut().chain(after.roles.values_mut()) {
+            role.sessions = 0;
         }
         assert_eq!(after.roles, before.roles, "no other role has come or changed");
         let tables = |catalogue: &Catalogue| {

@@ -1,7 +1,5 @@
 //! The `Database` resource (short name `dbd`): a database of PostgreSQL in a ClusteredDatabase, with its owner, extensions and schemas.
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
@@ -9,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::crd::{SCHEMA, drop_what_means_nothing_to_a_server, each_schema, field_of, set, shorten_description};
 use crate::declared::{
-    Adoption, DeclaredStatus, LONGEST_SQL_NAME, ManagementPolicy, OnDelete, Rule, is_sql_name, validations,
+    Adoption, DeclaredStatus, LONGEST_SQL_NAME, ManagementPolicy, Rule, first_repeated, is_sql_name, validations,
 };
 use crate::operation::{ClusterReference, LONGEST_NAME};
 
@@ -70,6 +68,16 @@ pub struct DatabaseSpec {
 
 const fn yes() -> bool {
     true
+}
+
+/// What becomes of the database when the resource is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OnDelete {
+    /// It stays as it is, and nobody manages it any more.
+    #[default]
+    Retain,
+    /// It is dropped. While PostgreSQL refuses that, the message says why; `Retain` then ends the deletion.
+    Drop,
 }
 
 /// An extension of PostgreSQL.
@@ -247,11 +255,6 @@ pub fn refusal(spec: &DatabaseSpec, resource: &str) -> Option<String> {
     let schemas = spec.schemas.iter().map(|schema| &schema.name);
     let twice = first_repeated(extensions).or_else(|| first_repeated(schemas));
     twice.map(|name| format!("{name:?} is named twice: remove one of them"))
-}
-
-fn first_repeated<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
-    let mut seen = BTreeSet::new();
-    names.into_iter().find(|name| !seen.insert(*name))
 }
 
 /// The CustomResourceDefinition of `Database`.

@@ -1,8 +1,13 @@
 //! What the kinds have in common that declare an object of PostgreSQL: `DatabaseUser` and `Database`.
 
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::moment;
 
 /// What becomes of an object of this name that was made by somebody else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -28,16 +33,6 @@ pub enum ManagementPolicy {
     Observe,
 }
 
-/// What becomes of the object in PostgreSQL when the resource is deleted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum OnDelete {
-    /// It stays as it is, and nobody manages it any more.
-    #[default]
-    Retain,
-    /// It is dropped. While PostgreSQL refuses that, the message says why; `Retain` then ends the deletion.
-    Drop,
-}
-
 /// What is known of the object, whatever its kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -57,6 +52,9 @@ pub struct DeclaredStatus {
     /// How many statements are missing beyond `plan`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_statements: Option<u32>,
+    /// What PostgreSQL had lost of a spec that had not changed, and was given again. The last time is told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
     /// The generation of the spec that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
@@ -65,8 +63,8 @@ pub struct DeclaredStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A statement that is missing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// A statement that is missing, or that was run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PlannedStatement {
     /// The database that it runs in. If absent, any.
@@ -77,6 +75,24 @@ pub struct PlannedStatement {
     /// It takes something away.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub takes: bool,
+    /// The lock that it needs on tables. If absent, none that reads and writes wait for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locks: Option<String>,
+}
+
+/// Statements that the primary has run though the spec had not changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Drift {
+    /// When they were run.
+    #[serde(deserialize_with = "moment::deserialize")]
+    pub at: DateTime<Utc>,
+    /// The statements. Ten at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub statements: Vec<PlannedStatement>,
+    /// How many were run beyond these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<u32>,
 }
 
 /// How far it is.
@@ -112,6 +128,17 @@ pub(crate) const LONGEST_SQL_NAME: usize = 63;
 /// Whether PostgreSQL can have this name.
 pub(crate) fn is_sql_name(name: &str) -> bool {
     (1..=LONGEST_SQL_NAME).contains(&name.len()) && !name.contains('\0')
+}
+
+/// Whether a role of this name is PostgreSQL's, the operator's or the superuser.
+pub(crate) fn is_reserved_role(name: &str) -> bool {
+    ["postgres", "public", "none"].contains(&name) || name.starts_with("pg_") || name.starts_with("cdb_")
+}
+
+/// The first name that comes a second time.
+pub(crate) fn first_repeated<'a>(names: impl Iterator<Item = &'a String>) -> Option<&'a String> {
+    let mut seen = BTreeSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
 }
 
 /// The rules of a spec as the API server reads them: `rules`, and of two versions of a spec, by what each says.

@@ -9,8 +9,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::crd::{SCHEMA, drop_what_means_nothing_to_a_server, each_schema, field_of, set, shorten_description};
-pub use crate::declared::{Adoption, ManagementPolicy, OnDelete};
-use crate::declared::{DeclaredStatus, LONGEST_SQL_NAME, Rule, is_sql_name, validations};
+pub use crate::declared::{Adoption, ManagementPolicy};
+use crate::declared::{
+    DeclaredStatus, LONGEST_SQL_NAME, Rule, first_repeated, is_reserved_role, is_sql_name, validations,
+};
 use crate::moment;
 use crate::operation::{ClusterReference, LONGEST_NAME};
 
@@ -49,6 +51,9 @@ pub struct DatabaseUserSpec {
     /// What the role may do beyond that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
+    /// Other roles that the role is a member of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub member_of: Vec<Membership>,
     /// Whether the role may log in.
     #[serde(default = "yes")]
     pub login: bool,
@@ -62,6 +67,10 @@ pub struct DatabaseUserSpec {
         skip_serializing_if = "Option::is_none"
     )]
     pub valid_until: Option<DateTime<Utc>>,
+    /// Whether the sessions that the role has on the primary are ended when it may not log in any more: with `login: false`, or after
+    /// `validUntil`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub end_sessions: bool,
     /// The role's password. If absent, the operator makes one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<UserPassword>,
@@ -74,6 +83,21 @@ pub struct DatabaseUserSpec {
     /// What becomes of the role when this resource is deleted.
     #[serde(default)]
     pub on_delete: OnDelete,
+    /// With `onDelete: Drop`, the role that is given all that the dropped one owns, in each database (`REASSIGN OWNED`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reassign_to: Option<String>,
+}
+
+/// What becomes of the role when the resource is deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum OnDelete {
+    /// It stays as it is, and nobody manages it any more.
+    #[default]
+    Retain,
+    /// It stays with all that it was granted, and may not log in any more. Its sessions are ended, and its comment says since when.
+    Quarantine,
+    /// It is dropped. While PostgreSQL refuses that, the message says why; `Retain` then ends the deletion.
+    Drop,
 }
 
 const fn yes() -> bool {
@@ -120,6 +144,43 @@ pub struct Grant {
 
 fn public() -> Vec<String> {
     vec!["public".to_owned()]
+}
+
+/// Membership in another role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Membership {
+    /// The other role. While there is no such role, the membership waits for it.
+    pub role: String,
+    /// Whether the role may make others members of it (`ADMIN`).
+    #[serde(default)]
+    pub admin: bool,
+    /// Whether the role may do what the other one may, without `SET ROLE` (`INHERIT`). Since PostgreSQL 16.
+    #[serde(default = "yes")]
+    pub inherit: bool,
+    /// Whether the role may become the other one by `SET ROLE` (`SET`). Since PostgreSQL 16.
+    #[serde(default = "yes")]
+    pub set: bool,
+}
+
+/// PostgreSQL's own roles that a user may be a member of. The others reach files, programs or other servers, or have no members.
+pub const PREDEFINED_ROLES: [&str; 11] = [
+    "pg_monitor",
+    "pg_read_all_settings",
+    "pg_read_all_stats",
+    "pg_stat_scan_tables",
+    "pg_read_all_data",
+    "pg_write_all_data",
+    "pg_signal_backend",
+    "pg_signal_autovacuum_worker",
+    "pg_checkpoint",
+    "pg_maintain",
+    "pg_use_reserved_connections",
+];
+
+/// Whether a user may be a member of a role of this name, as far as the name says it.
+pub fn may_have_members(role: &str) -> bool {
+    !is_reserved_role(role) || PREDEFINED_ROLES.contains(&role)
 }
 
 /// Where a role's password comes from: one of these.
@@ -200,7 +261,7 @@ impl DatabaseUserSpec {
     }
 }
 
-const RULES: [Rule<DatabaseUserSpec>; 6] = [
+const RULES: [Rule<DatabaseUserSpec>; 8] = [
     Rule {
         cel: "!has(self.permissions) || size(self.permissions) == 0 || has(self.database)",
         message: "permissions needs database: name the database, or use grants",
@@ -210,7 +271,7 @@ const RULES: [Rule<DatabaseUserSpec>; 6] = [
         cel: "!has(self.name) || !(self.name in ['postgres', 'public', 'none'] || self.name.startsWith('pg_') \
               || self.name.startsWith('cdb_'))",
         message: "name must not be postgres, public or none, and must not begin with pg_ or cdb_: choose another one",
-        holds: |spec| spec.name.as_deref().is_none_or(|name| !is_reserved(name)),
+        holds: |spec| spec.name.as_deref().is_none_or(|name| !is_reserved_role(name)),
     },
     Rule {
         cel: "!has(self.password) || [has(self.password.secretRef), has(self.password.external) && self.password.external, \
@@ -219,9 +280,24 @@ const RULES: [Rule<DatabaseUserSpec>; 6] = [
         holds: |spec| spec.password.as_ref().is_none_or(|password| password.kinds() <= 1),
     },
     Rule {
-        cel: "!has(self.onDelete) || self.onDelete != 'Drop' || !has(self.managementPolicy) || self.managementPolicy == 'Full'",
-        message: "onDelete: Drop takes everything away: it needs managementPolicy: Full",
-        holds: |spec| spec.on_delete != OnDelete::Drop || spec.management_policy == ManagementPolicy::Full,
+        cel: "!has(self.onDelete) || self.onDelete == 'Retain' || !has(self.managementPolicy) || self.managementPolicy == 'Full'",
+        message: "onDelete: Drop and Quarantine take something away: they need managementPolicy: Full",
+        holds: |spec| spec.on_delete == OnDelete::Retain || spec.management_policy == ManagementPolicy::Full,
+    },
+    Rule {
+        cel: "!has(self.reassignTo) || !(self.reassignTo in ['postgres', 'public', 'none'] || self.reassignTo.startsWith('pg_') \
+              || self.reassignTo.startsWith('cdb_'))",
+        message: "reassignTo must not be postgres, public or none, and must not begin with pg_ or cdb_: name another role",
+        holds: |spec| spec.reassign_to.as_deref().is_none_or(|name| !is_reserved_role(name)),
+    },
+    Rule {
+        cel: "!has(self.memberOf) || self.memberOf.all(of, of.role in ['pg_monitor', 'pg_read_all_settings', 'pg_read_all_stats', \
+              'pg_stat_scan_tables', 'pg_read_all_data', 'pg_write_all_data', 'pg_signal_backend', 'pg_signal_autovacuum_worker', \
+              'pg_checkpoint', 'pg_maintain', 'pg_use_reserved_connections'] || !(of.role in ['postgres', 'public', 'none'] \
+              || of.role.startsWith('pg_') || of.role.startsWith('cdb_')))",
+        message: "memberOf must not name postgres, public, none, a role of the operator (cdb_), or one of PostgreSQL (pg_) that reaches \
+                  files, programs or other servers: remove it",
+        holds: |spec| spec.member_of.iter().all(|of| may_have_members(&of.role)),
     },
     Rule {
         cel: "!has(self.connectionLimit) || self.connectionLimit <= 2147483647",
@@ -235,15 +311,11 @@ const RULES: [Rule<DatabaseUserSpec>; 6] = [
     },
 ];
 
-fn is_reserved(name: &str) -> bool {
-    ["postgres", "public", "none"].contains(&name) || name.starts_with("pg_") || name.starts_with("cdb_")
-}
-
 const CLUSTER_UNCHANGED: &str = "clusterRef cannot be changed: make another DatabaseUser";
 const NAME_UNCHANGED: &str = "name cannot be changed, since the role would stay: make another DatabaseUser";
 
 /// Bounds of single fields.
-const LIMITS: [(&str, &str, usize); 16] = [
+const LIMITS: [(&str, &str, usize); 21] = [
     ("spec.clusterRef.name", "minLength", 1),
     ("spec.clusterRef.name", "maxLength", LONGEST_NAME),
     ("spec.name", "minLength", 1),
@@ -258,6 +330,11 @@ const LIMITS: [(&str, &str, usize); 16] = [
     ("spec.grants.*.schemas", "maxItems", 64),
     ("spec.grants.*.schemas.*", "minLength", 1),
     ("spec.grants.*.schemas.*", "maxLength", LONGEST_SQL_NAME),
+    ("spec.memberOf", "maxItems", 64),
+    ("spec.memberOf.*.role", "minLength", 1),
+    ("spec.memberOf.*.role", "maxLength", LONGEST_SQL_NAME),
+    ("spec.reassignTo", "minLength", 1),
+    ("spec.reassignTo", "maxLength", LONGEST_SQL_NAME),
     ("spec.password.secretRef.name", "minLength", 1),
     ("spec.password.secretRef.key", "minLength", 1),
 ];
@@ -269,19 +346,24 @@ pub fn refusal(spec: &DatabaseUserSpec, resource: &str) -> Option<String> {
         return Some(rule.message.to_owned());
     }
     let name = spec.role(resource);
-    if is_reserved(name) || !is_sql_name(name) {
+    if is_reserved_role(name) || !is_sql_name(name) {
         return Some(format!(
             "no role can be called {name:?}: set spec.name to a name of 1 to {LONGEST_SQL_NAME} bytes that is not postgres, public or none, \
              and does not begin with pg_ or cdb_"
         ));
     }
+    let roles = spec.member_of.iter().map(|of| &of.role);
     let grants = spec.all_grants();
-    let mut names = grants
+    let in_grants = grants
         .iter()
         .flat_map(|grant| grant.schemas.iter().chain([&grant.database]));
-    names
-        .find(|name| !is_sql_name(name))
-        .map(|name| format!("{name:?} is no name of a database or schema: it must have 1 to {LONGEST_SQL_NAME} bytes"))
+    let mut names = in_grants.chain(roles.clone()).chain(&spec.reassign_to);
+    if let Some(name) = names.find(|name| !is_sql_name(name)) {
+        return Some(format!(
+            "{name:?} is no name in PostgreSQL: it must have 1 to {LONGEST_SQL_NAME} bytes"
+        ));
+    }
+    first_repeated(roles).map(|name| format!("memberOf names {name:?} twice: remove one of them"))
 }
 
 /// The CustomResourceDefinition of `DatabaseUser`.
@@ -302,6 +384,9 @@ pub fn crd() -> CustomResourceDefinition {
         permissions.as_object_mut().expect("an object").remove("uniqueItems");
         set(permissions, "x-kubernetes-list-type", "set".into());
     }
+    let member_of = field_of(schema, "spec.memberOf");
+    set(member_of, "x-kubernetes-list-type", "map".into());
+    set(member_of, "x-kubernetes-list-map-keys", vec!["role"].into());
     let unchanged = [
         ("self.clusterRef == oldSelf.clusterRef", CLUSTER_UNCHANGED),
         (

@@ -4,7 +4,7 @@
 #[path = "support/cel.rs"]
 mod support;
 
-use api::user::{DatabaseUserSpec, Permission, crd, refusal};
+use api::user::{DatabaseUserSpec, PREDEFINED_ROLES, Permission, crd, refusal};
 use serde_json::{Value, json};
 use support::{cel, schema};
 
@@ -45,11 +45,34 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
             json!({"connectionLimit": 2_147_483_648_u32}),
             "connectionLimit must be at most",
         ),
-        (json!({"onDelete": "Drop"}), ""),
+        (json!({"onDelete": "Drop", "reassignTo": "app"}), ""),
+        (json!({"onDelete": "Retain", "managementPolicy": "Observe"}), ""),
         (
             json!({"onDelete": "Drop", "managementPolicy": "Additive"}),
-            "needs managementPolicy: Full",
+            "need managementPolicy: Full",
         ),
+        (
+            json!({"onDelete": "Quarantine", "managementPolicy": "Observe"}),
+            "need managementPolicy: Full",
+        ),
+        (json!({"reassignTo": "postgres"}), "reassignTo must not be postgres"),
+        (
+            json!({"memberOf": [{"role": "readers"}, {"role": "pg_monitor", "set": false}]}),
+            "",
+        ),
+        (
+            json!({"memberOf": [{"role": "pg_execute_server_program"}]}),
+            "memberOf must not name",
+        ),
+        (
+            json!({"memberOf": [{"role": "pg_read_server_files"}]}),
+            "memberOf must not name",
+        ),
+        (
+            json!({"memberOf": [{"role": "readers"}, {"role": "cdb_members"}]}),
+            "memberOf must not name",
+        ),
+        (json!({"memberOf": [{"role": "postgres"}]}), "memberOf must not name"),
         (json!({"grants": [{"database": "app"}]}), ""),
         (
             json!({"grants": [{"database": "app", "schemas": []}]}),
@@ -65,6 +88,20 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
             Vec::from_iter(Some(in_rust).filter(|text| !text.is_empty())),
             in_cel,
             "{spec}"
+        );
+    }
+}
+
+#[test]
+fn each_predefined_role_that_may_have_members_may_in_both_languages() {
+    let schema = schema(&crd());
+    for role in PREDEFINED_ROLES {
+        let spec = user(&json!({"memberOf": [{ "role": role }]}));
+        let read: DatabaseUserSpec = serde_json::from_value(spec.clone()).unwrap();
+        assert_eq!(
+            (refusal(&read, "app-rw"), cel(&schema, &spec, None)),
+            (None, Vec::new()),
+            "{role}"
         );
     }
 }
@@ -115,9 +152,16 @@ fn what_the_api_server_cannot_count_is_refused_all_the_same() {
     for grants in [
         json!({"database": long}),
         json!({"grants": [{"database": "a", "schemas": ["a\0"]}]}),
+        json!({"memberOf": [{"role": long}]}),
+        json!({"reassignTo": long}),
     ] {
         assert!(refusal(&read(grants), "app").unwrap().contains("63 bytes"));
     }
+    let twice = json!({"memberOf": [{"role": "a"}, {"role": "b"}, {"role": "a"}]});
+    assert_eq!(
+        refusal(&read(twice), "app").as_deref(),
+        Some("memberOf names \"a\" twice: remove one of them")
+    );
 }
 
 #[test]

@@ -54,16 +54,17 @@ pub enum Command {
         #[command(flatten)]
         view: View,
     },
-    /// What the operator would do about a new spec. Nothing is changed.
+    /// What the operator would do about a new spec of a database, or which statements PostgreSQL lacks of a user (dbu/NAME) or
+    /// of a SQL database (dbd/NAME). Nothing is changed.
     ///
     /// The exit code is 0 if nothing would be done, 2 if there are changes, 3 if the spec is refused, 1 after an error.
     Plan {
         /// Which database, from where, and how to show it.
         #[command(flatten)]
         view: View,
-        /// The whole resource with its new spec.
+        /// The whole resource with its new spec. Of a user or a SQL database the status is shown, and there is no file.
         #[arg(short = 'f', long = "filename", value_name = "NEW.yaml")]
-        new: PathBuf,
+        new: Option<PathBuf>,
     },
     /// What the loss of something would mean now: whether commits continue, which instances may be elected, what can be lost.
     WhatIf {

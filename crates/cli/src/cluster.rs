@@ -118,6 +118,20 @@ impl Cluster {
         )
     }
 
+    /// An object of the namespace.
+    ///
+    /// # Errors
+    /// If there is none, or the API server refuses.
+    pub async fn object(&self, kind: &ApiResource, name: &str) -> Result<Value> {
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, kind);
+        let found = api.get_opt(name).await.map_err(|error| self.explain(error))?;
+        let found = found.with_context(|| {
+            let (kind, namespace) = (&kind.kind, &self.namespace);
+            format!("there is no {kind} {name:?} in namespace {namespace:?}: check the name, or give --namespace")
+        })?;
+        serde_json::to_value(found).context("cannot read the resource")
+    }
+
     /// The databases of the namespace or of all namespaces. One that cannot be read hides no other.
     ///
     /// # Errors

@@ -73,12 +73,7 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
                 history::text(page, style())
             })
         }
-        Command::Plan { view, new } => {
-            let (look, _) = look(place, view).await?;
-            let page = plan::page(&look, &plan::read(new, &look)?)?;
-            show(view.source.output, &page, |page| plan::text(page, style()))?;
-            Ok(page.exit())
-        }
+        Command::Plan { view, new } => plan_of(place, view, new.as_deref()).await,
         Command::WhatIf { view, lose } => {
             let (look, _) = look(place, view).await?;
             show(view.source.output, &what_if::page(look, lose)?, |page| {
@@ -162,6 +157,30 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
             say(&String::from_utf8(script).context("cannot write the script")?)
         }
     }
+}
+
+async fn plan_of(place: &Place, view: &View, new: Option<&Path>) -> Result<u8> {
+    let (source, target) = (&view.source, plan::Target::of(&view.name)?);
+    let Some(target) = target else {
+        let new = new.context("the new spec is missing: name its file with --filename")?;
+        let (look, _) = look(place, view).await?;
+        let page = plan::page(&look, &plan::read(new, &look)?)?;
+        show(source.output, &page, |page| plan::text(page, style()))?;
+        return Ok(page.exit());
+    };
+    if new.is_some() {
+        bail!("--filename is for a ClusteredDatabase: to see a plan first, set managementPolicy: Observe");
+    }
+    let object = match &source.file {
+        Some(path) => target.find(&file::read(path)?, place.namespace.as_deref())?,
+        None => {
+            let cluster = Cluster::connect(place).await?;
+            cluster.object(&target.resource(), &target.name).await?
+        }
+    };
+    let page = target.page(object)?;
+    show(source.output, &page, |page| plan::statements(page, style()))?;
+    Ok(page.exit())
 }
 
 async fn back_up(place: &Place, name: &str, kind: BackupKind, source: BackupSource) -> Result<u8> {

@@ -92,6 +92,69 @@ fn failing_over() -> World {
     world
 }
 
+/// Users and a SQL database in each state that a plan of theirs can be in.
+#[test]
+fn the_statements_that_a_user_or_a_sql_database_lacks() {
+    let object = |kind: &str, name: &str, spec: Value, status: Value| {
+        let mut object = json!({
+            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": kind,
+            "metadata": {"name": name, "namespace": "shop", "generation": 2}, "spec": spec, "status": status,
+        });
+        object["spec"]["clusterRef"] = json!({"name": "demo"});
+        serde_saphyr::to_string(&object).unwrap()
+    };
+    let statement =
+        |database: Option<&str>, sql: &str, takes: bool| json!({"database": database, "sql": sql, "takes": takes});
+    let observed = json!({
+        "phase": "Planned", "message": "23 statements are missing, which the policy leaves to you: see status.plan",
+        "observedGeneration": 2, "moreStatements": 20, "plan": [
+            statement(None, "GRANT pg_monitor TO \"orders-rw\" WITH ADMIN FALSE, INHERIT TRUE, SET TRUE", false),
+            statement(Some("app"), "GRANT SELECT ON TABLE public.orders TO \"orders-rw\"", false),
+            statement(Some("app"), "REVOKE DELETE ON TABLE public.orders FROM \"orders-rw\"", true),
+        ],
+    });
+    let ready = json!({
+        "phase": "Ready", "message": "PostgreSQL has the role as the spec wants it", "observedGeneration": 2,
+        "drift": {"at": "2027-01-01T00:00:00Z", "more": 1, "statements": [
+            statement(Some("app"), "GRANT SELECT ON TABLE public.orders TO reader", false),
+        ]},
+    });
+    let earlier =
+        json!({"phase": "Ready", "message": "PostgreSQL has the role as the spec wants it", "observedGeneration": 1});
+    let update = json!({"sql": "ALTER EXTENSION pg_trgm UPDATE TO '1.6'", "database": "orders",
+        "locks": "what the extension's script needs, until it has ended"});
+    let failed = json!({"phase": "Failed", "message": "there is a database orders that was made by somebody else", "observedGeneration": 2});
+    let updated =
+        json!({"phase": "Planned", "message": "1 statements are missing", "observedGeneration": 2, "plan": [update]});
+    let observe = || json!({"managementPolicy": "Observe"});
+    let owned = || json!({"owner": "app", "managementPolicy": "Observe"});
+    let files = [
+        object("DatabaseUser", "orders-rw", observe(), observed),
+        object("DatabaseUser", "reader", json!({}), ready),
+        object(
+            "DatabaseUser",
+            "changed",
+            json!({"managementPolicy": "Additive"}),
+            earlier,
+        ),
+        object("Database", "orders", json!({"owner": "app"}), failed),
+        object("Database", "sales", owned(), updated),
+    ];
+    let directory = directory("plan-statements", &[("demo.yaml", files.join("---\n"))]);
+    let commands = [
+        "plan dbu/orders-rw --file demo.yaml",
+        "plan databaseuser/reader --file demo.yaml",
+        "plan dbu/changed --file demo.yaml",
+        "plan dbd/orders --file demo.yaml",
+        "plan database/sales --file demo.yaml",
+        "plan dbu/nobody --file demo.yaml",
+        "plan pod/demo-0 --file demo.yaml",
+        "plan dbu/reader --file demo.yaml --filename new.yaml",
+        "plan demo --file demo.yaml",
+    ];
+    golden("plan-statements", &directory, &commands);
+}
+
 #[test]
 fn a_waiting_failover_names_the_missing_members() {
     pages("failing-over", &failing_over());

@@ -58,7 +58,9 @@ async fn is_refused(sql: &SqlClient, uri: &str, statement: &str, words: &str) ->
 #[tokio::test]
 async fn the_shortest_user_can_do_what_it_says_through_failovers_and_until_it_is_deleted() -> Result<()> {
     let (namespace, sql) = ready("e2e-user", 3).await?;
-    let shortest = json!({"database": "app", "permissions": ["SELECT", "INSERT", "UPDATE"], "onDelete": "Drop"});
+    let shortest = json!({
+        "database": "app", "permissions": ["SELECT", "INSERT", "UPDATE"], "onDelete": "Drop", "memberOf": [{"role": "pg_monitor"}],
+    });
     namespace.declare_user("db", "orders-rw", shortest).await?;
     let (user, took) = namespace.wait_user("orders-rw", DeclaredPhase::Ready, BOUND).await?;
     println!("a user is Ready after {:.1} s", took.as_secs_f64());
@@ -73,6 +75,7 @@ async fn the_shortest_user_can_do_what_it_says_through_failovers_and_until_it_is
     }
     is_refused(&sql, &uri, "DELETE FROM orders", "permission denied").await?;
     is_refused(&sql, &uri, "CREATE TABLE mine ()", "permission denied").await?;
+    ensure!(as_user(&sql, &uri, "SELECT pg_has_role('pg_monitor', 'SET')").await? == "t");
     sql.sql("CREATE TABLE later (id serial)").await?;
     as_user(&sql, &uri, "INSERT INTO later DEFAULT VALUES").await?;
 
@@ -205,7 +208,11 @@ async fn who_may_do_nothing_but_make_users_makes_them_and_bad_ones_are_told_what
         ),
         (
             json!({"onDelete": "Drop", "managementPolicy": "Observe"}),
-            "needs managementPolicy: Full",
+            "need managementPolicy: Full",
+        ),
+        (
+            json!({"memberOf": [{"role": "pg_execute_server_program"}]}),
+            "memberOf must not name",
         ),
     ] {
         let said = make("bad", spec).await?;

@@ -1,6 +1,7 @@
 //! What people are told by Kubernetes events: a change of phase, a wait that takes too long, the end of a requested
 //! switchover, a resource that cannot be read.
 
+use api::declared::Drift;
 use api::status::{RequestOutcome, Transition};
 use api::{ClusteredDatabase, Phase};
 use chrono::{DateTime, Utc};
@@ -160,6 +161,27 @@ pub fn unreadable(kind: &str, metadata: &ObjectMeta, error: &str, identity: &str
     event
 }
 
+/// Statements were run for this resource of `kind` though its spec had not changed.
+pub fn drift(kind: &str, about: &ObjectMeta, drift: &Drift, identity: &str) -> Event {
+    let statements: Vec<&str> = drift.statements.iter().map(|step| step.sql.as_str()).collect();
+    let more = drift.more.map_or(String::new(), |more| format!(", and {more} more"));
+    let told = Told {
+        warning: true,
+        reason: "Drift",
+        action: "Mend",
+        note: &format!(
+            "PostgreSQL differed from the spec, and was given again: {}{more}",
+            statements.join("; ")
+        ),
+        at: drift.at,
+    };
+    let mut event = told.event(about, identity);
+    if let Some(regarding) = &mut event.regarding {
+        regarding.kind = Some(kind.to_owned());
+    }
+    event
+}
+
 /// What an event tells.
 struct Told<'a> {
     warning: bool,
@@ -300,6 +322,26 @@ mod tests {
         assert!(told(&role, &role).is_none());
         assert!(told(&role, &with("UnreadableObject", "Lease db")).is_some());
         assert!(told(&role, &smallest()).is_none());
+    }
+
+    #[test]
+    fn a_drift_is_told_of_its_resource() {
+        let statement = api::declared::PlannedStatement {
+            sql: "GRANT SELECT ON TABLE public.orders TO reader".to_owned(),
+            ..Default::default()
+        };
+        let found = Drift {
+            at: "2027-01-01T00:00:00Z".parse().unwrap(),
+            statements: vec![statement],
+            more: Some(3),
+        };
+        let event = drift("DatabaseUser", &smallest().metadata, &found, "x");
+        assert_eq!(
+            event.regarding.and_then(|about| about.kind).as_deref(),
+            Some("DatabaseUser")
+        );
+        let note = event.note.unwrap();
+        assert!(note.ends_with("TO reader, and 3 more"), "{note}");
     }
 
     #[test]

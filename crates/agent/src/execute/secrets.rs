@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::declared::{Drift, ManagementPolicy, PlannedStatement};
 use machine::access::{Declared, Published, Report};
 
 use super::{Executor, SMALL};
@@ -101,45 +102,37 @@ async fn settle(sql: &mut Sql, declared: &BTreeMap<String, Published>) -> Result
     }
     let settled = sql.settle_access(&wanted).await.map_err(|error| error.to_string())?;
     let told = declared.iter().zip(settled);
-    let mut reports: BTreeMap<String, Report> = told
-        .map(|((uid, published), settled)| (uid.clone(), report(published, settled)))
-        .collect();
-    shorten(&mut reports);
-    Ok(reports)
-}
-
-/// Bytes of statements that are told of all together: a ConfigMap holds 1 MiB.
-const MOST: usize = 256 << 10;
-
-/// Leaves statements out if there are too many for one ConfigMap.
-fn shorten(reports: &mut BTreeMap<String, Report>) {
-    let bytes = |report: &Report| report.plan.iter().map(|step| step.sql.len()).sum::<usize>();
-    let all: usize = reports.values().map(bytes).sum();
-    if all <= MOST {
-        return;
-    }
-    for report in reports.values_mut() {
-        report.more = report
-            .more
-            .saturating_add(u32::try_from(report.plan.len()).unwrap_or(u32::MAX));
-        report.plan.clear();
-    }
+    Ok(told
+        .map(|((uid, published), settled)| (uid.clone(), report(published, &settled)))
+        .collect())
 }
 
 /// The statements of a plan that are told.
 const TOLD: usize = 20;
 
-fn report(published: &Published, settled: Settled) -> Report {
-    let more = settled.left.steps.len().saturating_sub(TOLD);
+/// The statements of a drift that are told.
+const TOLD_OF_DRIFT: usize = 10;
+
+fn report(published: &Published, settled: &Settled) -> Report {
+    let beyond = |all: usize, told: usize| u32::try_from(all.saturating_sub(told)).unwrap_or(u32::MAX);
+    let is_run = published.declared.policy() != ManagementPolicy::Observe;
+    let ran: Vec<PlannedStatement> = settled.ran().filter(|_| is_run).map(told).collect();
+    let drift = (!ran.is_empty()).then(|| Drift {
+        at: settled.at,
+        more: Some(beyond(ran.len(), TOLD_OF_DRIFT)).filter(|more| *more > 0),
+        statements: ran.into_iter().take(TOLD_OF_DRIFT).collect(),
+    });
     Report {
         of: published.at,
         oid: settled.oid,
         unseen: false,
         waits: settled.left.refusal.is_none() && settled.left.waits.is_some(),
         refusal: settled.left.refusal.clone().or_else(|| settled.left.waits.clone()),
-        error: settled.error,
+        error: settled.error.clone(),
         plan: settled.left.steps.iter().take(TOLD).map(told).collect(),
-        more: u32::try_from(more).unwrap_or(u32::MAX),
+        more: beyond(settled.left.steps.len(), TOLD),
+        had_all: false,
+        drift,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::declared::PlannedStatement;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -60,20 +61,47 @@ fn changes(
     reports: &BTreeMap<String, Report>,
     keeps: bool,
 ) -> BTreeMap<String, Value> {
-    let is_kept = |uid: &String, report: &Report| {
-        let before = found
-            .get(uid)
-            .and_then(|text| serde_json::from_str::<Report>(text).ok());
-        keeps && before.is_some_and(|before| before.of == report.of)
-    };
-    let wanted = |report: &Report| serde_json::to_string(report).unwrap_or_default();
-    let differs = |(uid, report): (&String, &Report)| {
-        let text = wanted(report);
-        (found.get(uid) != Some(&text) && !is_kept(uid, report)).then(|| (uid.clone(), Value::String(text)))
+    let before = |uid: &String| serde_json::from_str::<Report>(found.get(uid)?).ok();
+    let mut told = BTreeMap::new();
+    for (uid, report) in reports {
+        let report = match before(uid) {
+            Some(before) if keeps && before.of == report.of => before,
+            before => report.clone().after(before.as_ref()),
+        };
+        told.insert(uid.clone(), report);
+    }
+    shorten(&mut told);
+    let differs = |(uid, report): (String, Report)| {
+        let text = serde_json::to_string(&report).unwrap_or_default();
+        (found.get(&uid) != Some(&text)).then_some((uid, Value::String(text)))
     };
     let gone = found.keys().filter(|uid| !reports.contains_key(*uid));
     let gone = gone.map(|uid| (uid.clone(), Value::Null));
-    reports.iter().filter_map(differs).chain(gone).collect()
+    told.into_iter().filter_map(differs).chain(gone).collect()
+}
+
+/// Bytes of statements that are told of all together: a ConfigMap holds 1 MiB.
+const MOST: usize = 256 << 10;
+
+/// Leaves statements out if there are too many for one ConfigMap.
+fn shorten(reports: &mut BTreeMap<String, Report>) {
+    fn drop_all(statements: &mut Vec<PlannedStatement>) -> u32 {
+        u32::try_from(std::mem::take(statements).len()).unwrap_or(u32::MAX)
+    }
+    let statements = |report: &Report| {
+        let drift = report.drift.iter().flat_map(|drift| &drift.statements);
+        drift.chain(&report.plan).map(|step| step.sql.len()).sum::<usize>()
+    };
+    if reports.values().map(statements).sum::<usize>() <= MOST {
+        return;
+    }
+    for report in reports.values_mut() {
+        report.more = report.more.saturating_add(drop_all(&mut report.plan));
+        if let Some(drift) = &mut report.drift {
+            let more = drop_all(&mut drift.statements);
+            drift.more = Some(drift.more.unwrap_or_default().saturating_add(more));
+        }
+    }
 }
 
 /// What is declared in a Secret of the cluster with this UID, by UID of the resource. An entry that is not understood is left out.
@@ -113,6 +141,7 @@ mod tests {
     use k8s_openapi::ByteString;
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
+    use api::declared::Drift;
     use machine::access::Declared;
 
     use super::*;
@@ -122,6 +151,40 @@ mod tests {
             more,
             ..Report::default()
         }
+    }
+
+    #[test]
+    fn what_was_mended_is_kept_and_too_many_statements_are_only_counted() {
+        let statement = PlannedStatement {
+            sql: "x".repeat(MOST / 4),
+            ..PlannedStatement::default()
+        };
+        let drift = |count: usize| Drift {
+            at: chrono::DateTime::UNIX_EPOCH,
+            statements: vec![statement.clone(); count],
+            more: None,
+        };
+        let mut found = BTreeMap::new();
+        let mut tell = |drift: Option<Drift>, plan: usize| {
+            let plan = vec![statement.clone(); plan];
+            let report = Report {
+                drift,
+                plan,
+                ..Report::default()
+            };
+            let changes = changes(&found, &BTreeMap::from([("a".to_owned(), report)]), false);
+            for (uid, text) in changes {
+                found.insert(uid, text.as_str().unwrap_or_default().to_owned());
+            }
+            serde_json::from_str::<Report>(&found["a"]).expect("a report")
+        };
+        assert_eq!(tell(Some(drift(1)), 0).drift, None, "it is new");
+        assert_eq!(tell(Some(drift(2)), 0).drift, Some(drift(2)));
+        assert_eq!(tell(None, 0).drift, Some(drift(2)));
+        let shortened = tell(Some(drift(3)), 2);
+        assert_eq!((shortened.plan.len(), shortened.more), (0, 2));
+        let drift = shortened.drift.expect("a drift");
+        assert_eq!((drift.statements.len(), drift.more), (0, Some(3)));
     }
 
     #[test]
@@ -139,7 +202,7 @@ mod tests {
         );
         assert_eq!(changes(&found, &failed, false).len(), 1);
         found.insert("gone".to_owned(), String::new());
-        found.insert("b".to_owned(), text(&first["a"]));
+        found.insert("b".to_owned(), "of a newer agent".to_owned());
         let again = changes(&found, &reports, false);
         assert_eq!(
             again,

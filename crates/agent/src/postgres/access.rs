@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::declared::{ManagementPolicy, PlannedStatement};
+use chrono::{DateTime, Utc};
 use machine::access::{
-    Attributes, Available, Batch, Catalogue, Closed, Content, DatabaseChange, Declared, ExtensionChange, Object, Plan,
-    Privilege, RelationKind, SchemaChange, Secret, Statement, Step, plan,
+    Attributes, Available, Batch, Catalogue, Closed, Content, DatabaseChange, Declared, ExtensionChange, Going,
+    Membership, Object, Plan, Privilege, RelationKind, SchemaChange, Secret, Statement, Step, plan,
 };
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -28,6 +29,15 @@ pub struct Settled {
     pub left: Plan,
     /// Why not all of that was run, in PostgreSQL's words.
     pub error: Option<String>,
+    /// When that was over, by PostgreSQL's clock.
+    pub at: DateTime<Utc>,
+}
+
+impl Settled {
+    /// What was missing and is there now.
+    pub fn ran(&self) -> impl Iterator<Item = &Step> {
+        self.plan.steps.iter().filter(|step| !self.left.steps.contains(step))
+    }
 }
 
 /// Privileges on something, by the role that has them from the owner. `{acl}` and `{owner}` are columns.
@@ -49,6 +59,8 @@ const LONG_ANSWER: Duration = Duration::from_secs(65);
 fn shared_query() -> String {
     format!(
         r#"SELECT jsonb_build_object(
+            'plain_memberships', {PLAIN},
+            'now', to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'),
             'roles', (SELECT jsonb_object_agg(r.rolname, jsonb_build_object(
                 'oid', r.oid::int8,
                 'attributes', jsonb_build_object(
@@ -57,10 +69,20 @@ fn shared_query() -> String {
                     'valid_until', CASE WHEN r.rolvaliduntil < '9999-12-30' THEN to_char(
                         greatest(r.rolvaliduntil, '0001-01-01 00:00:00+00') AT TIME ZONE 'UTC',
                         'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') END),
-                'has_groups', EXISTS (SELECT FROM pg_auth_members m WHERE m.member = r.oid),
+                'member_of', (SELECT coalesce(jsonb_object_agg(g.rolname, jsonb_build_object('admin', m.admin_option,
+                        'inherit', coalesce((to_jsonb(m)->>'inherit_option')::bool, true),
+                        'set', coalesce((to_jsonb(m)->>'set_option')::bool, true))), '{{}}')
+                   FROM pg_auth_members m JOIN pg_authid g ON g.oid = m.roleid
+                  WHERE m.member = r.oid AND (m.grantor = {BOOTSTRAP} OR {PLAIN})),
+                'groups', (SELECT coalesce(jsonb_agg(DISTINCT g.rolname), '[]')
+                   FROM pg_auth_members m JOIN pg_authid g ON g.oid = m.roleid WHERE m.member = r.oid),
+                'sessions', coalesce(a.sessions, 0),
                 'is_mighty', r.rolsuper OR r.rolcreaterole OR r.rolcreatedb OR r.rolreplication OR r.rolbypassrls,
                 'verifier', r.rolpassword,
-                'comment', shobj_description(r.oid, 'pg_authid'))) FROM pg_authid r),
+                'comment', shobj_description(r.oid, 'pg_authid')))
+              FROM pg_authid r LEFT JOIN (
+                SELECT a.usesysid, count(*) AS sessions FROM pg_stat_activity a
+                 WHERE a.backend_type = 'client backend' AND a.pid <> pg_backend_pid() GROUP BY a.usesysid) a ON a.usesysid = r.oid),
             'databases', (SELECT jsonb_object_agg(d.datname, jsonb_build_object(
                 'owner', pg_get_userbyid(d.datdba), 'acl', {}, 'schemas', '{{}}'::jsonb,
                 'oid', d.oid::int8, 'comment', shobj_description(d.oid, 'pg_database'),
@@ -77,6 +99,11 @@ fn shared_query() -> String {
         acl("d.datacl", "d.datdba")
     )
 }
+
+/// The OID of the superuser that `initdb` makes. Since PostgreSQL 16 it counts as the grantor of what any superuser grants.
+const BOOTSTRAP: u32 = 10;
+/// A membership has no options of its own but ADMIN, and one grantor, whom nobody asks.
+const PLAIN: &str = "current_setting('server_version_num')::int < 160000";
 
 /// Databases that take connections and are no templates.
 const OPEN: &str = "d.datallowconn AND NOT d.datistemplate AND d.datconnlimit <> -2";
@@ -124,6 +151,11 @@ const WHERE_GRANTED: &str = "SELECT DISTINCT d.datname::text FROM pg_shdepend s 
       JOIN pg_authid r ON r.oid = s.refobjid
      WHERE s.refclassid = 'pg_authid'::regclass AND s.deptype = 'a' AND r.rolname = ANY ($1)";
 
+/// Databases in which one of these roles owns something, and which role.
+const WHERE_OWNING: &str = "SELECT DISTINCT r.rolname::text, d.datname::text FROM pg_shdepend s
+      JOIN pg_database d ON d.oid = s.dbid JOIN pg_authid r ON r.oid = s.refobjid
+     WHERE s.refclassid = 'pg_authid'::regclass AND s.deptype = 'o' AND r.rolname = ANY ($1)";
+
 impl Sql {
     /// Runs what is missing of what is declared, each for itself, and each database in a transaction of its own. What waits for
     /// something that is made meanwhile is planned once more. Something is `Settled` without an error only if a second look at the
@@ -142,6 +174,7 @@ impl Sql {
         }
         let after = self.catalogue(declared).await?;
         for (wanted, settled) in declared.iter().zip(&mut settled) {
+            settled.at = after.now;
             settled.oid = wanted.oid(&after);
             settled.left = planned(wanted, &after, &others);
             let missing = settled.left.steps.len();
@@ -204,6 +237,7 @@ impl Sql {
             .run(async |client| client.query_typed(WHERE_GRANTED, &[(&names, Type::TEXT_ARRAY)]).await)
             .await?;
         all.extend(granted.iter().filter_map(|row| row.try_get::<_, String>(0).ok()));
+        self.read_owned(declared, &mut catalogue).await?;
         for name in all {
             let Some(database) = catalogue.databases.get_mut(&name) else {
                 continue;
@@ -231,6 +265,31 @@ impl Sql {
             catalogue.available = self.available().await?;
         }
         Ok(catalogue)
+    }
+
+    /// Reads where roles own something that is to be given to another one.
+    async fn read_owned(&mut self, declared: &[Declared], catalogue: &mut Catalogue) -> Result<(), SqlError> {
+        let gives = |wanted: &Declared| match wanted {
+            Declared::Role(role) => {
+                matches!(role.going, Some(Going::Drop { reassign_to: Some(_) })).then(|| role.name.clone())
+            }
+            Declared::Database(_) => None,
+        };
+        let names: Vec<String> = declared.iter().filter_map(gives).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let owning = self
+            .run(async |client| client.query_typed(WHERE_OWNING, &[(&names, Type::TEXT_ARRAY)]).await)
+            .await?;
+        for row in &owning {
+            let found = row.try_get(0).and_then(|role: String| Ok((role, row.try_get(1)?)));
+            let (role, database) = found.map_err(|error| SqlError::Broken(error.to_string()))?;
+            if let Some(role) = catalogue.roles.get_mut(&role) {
+                role.owns_in.insert(database);
+            }
+        }
+        Ok(())
     }
 
     /// Extensions that can be made.
@@ -387,6 +446,10 @@ pub fn told(step: &Step) -> PlannedStatement {
         | Statement::AlterRole { .. }
         | Statement::Comment { .. }
         | Statement::DropRole { .. }
+        | Statement::GrantRole { .. }
+        | Statement::RevokeRole { .. }
+        | Statement::EndSessions { .. }
+        | Statement::Reassign { .. }
         | Statement::Database { .. }
         | Statement::Schema { .. }
         | Statement::Extension { .. }
@@ -397,6 +460,7 @@ pub fn told(step: &Step) -> PlannedStatement {
         database: step.database.clone(),
         sql: render(hidden.as_ref().unwrap_or(&step.statement)),
         takes: step.takes,
+        locks: step.statement.locks().map(str::to_owned),
     }
 }
 
@@ -415,6 +479,28 @@ fn render(statement: &Statement) -> String {
         }
         Statement::Comment { name, text } => format!("COMMENT ON ROLE {} IS {}", identifier(name), literal(text)),
         Statement::DropRole { name } => format!("DROP ROLE {}", identifier(name)),
+        Statement::GrantRole {
+            role,
+            to,
+            membership,
+            plain,
+        } => format!(
+            "GRANT {} TO {}{}",
+            identifier(role),
+            identifier(to),
+            member_options(membership, *plain)
+        ),
+        Statement::RevokeRole { role, from } => format!("REVOKE {} FROM {}", identifier(role), identifier(from)),
+        // The second time waits until each has ended.
+        Statement::EndSessions { name } => [", 0", ", 5000"]
+            .map(|wait| {
+                let name = literal(name);
+                format!("SELECT pg_terminate_backend(pid{wait}) FROM pg_stat_activity WHERE usename = {name}")
+            })
+            .join("; "),
+        Statement::Reassign { from, to } => {
+            format!("REASSIGN OWNED BY {} TO {}", identifier(from), identifier(to))
+        }
         Statement::Database { name, change } => of_database(&identifier(name), change),
         Statement::Schema { name, change } => match change {
             SchemaChange::Create { owner } => {
@@ -427,6 +513,20 @@ fn render(statement: &Statement) -> String {
         Statement::Extension { name, change } => of_extension(&identifier(name), change),
         Statement::Grant { on, privileges, to } => change("GRANT", on, privileges, "TO", to),
         Statement::Revoke { on, privileges, from } => change("REVOKE", on, privileges, "FROM", from),
+    }
+}
+
+fn member_options(membership: &Membership, plain: bool) -> String {
+    let word = |is| if is { "TRUE" } else { "FALSE" };
+    match (plain, membership.admin) {
+        (true, true) => " WITH ADMIN OPTION".to_owned(),
+        (true, false) => String::new(),
+        (false, admin) => format!(
+            " WITH ADMIN {}, INHERIT {}, SET {}",
+            word(admin),
+            word(membership.inherit),
+            word(membership.set)
+        ),
     }
 }
 

@@ -1,5 +1,6 @@
 //! `plan`: what the operator would do about a new spec.
 
+mod declared;
 mod fields;
 mod simulate;
 
@@ -15,6 +16,7 @@ use crate::look::Look;
 use crate::parameters::{self, Effect};
 use crate::text::{Page, Style, Tone, list};
 
+pub use declared::{StatementsPage, Target, text as statements};
 pub use fields::{Change, changes, unknown};
 use simulate::{Case, Course};
 

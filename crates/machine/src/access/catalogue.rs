@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
-use super::statement::{Attributes, Object, Privilege, RelationKind, Secret};
+use super::statement::{Attributes, Membership, Object, Privilege, RelationKind, Secret};
 
 /// A snapshot of the catalogue, or a model of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +23,12 @@ pub struct Catalogue {
     /// Extensions that can be made, by name. They are read only if a declared database has extensions.
     #[serde(default)]
     pub available: BTreeMap<String, Available>,
+    /// PostgreSQL before 16: a membership has no INHERIT and SET of its own.
+    #[serde(default)]
+    pub plain_memberships: bool,
+    /// When it was read, by PostgreSQL's clock.
+    #[serde(default)]
+    pub now: DateTime<Utc>,
 }
 
 /// A role.
@@ -33,8 +40,18 @@ pub struct Role {
     pub attributes: Attributes,
     /// It is a superuser, may create roles or databases, may replicate, or passes over row security.
     pub is_mighty: bool,
-    /// It is a member of other roles.
-    pub has_groups: bool,
+    /// Other roles that a superuser has made it a member of. Before PostgreSQL 16: that anybody has.
+    #[serde(default)]
+    pub member_of: BTreeMap<String, Membership>,
+    /// All roles that it is a member of, whoever has granted that.
+    #[serde(default)]
+    pub groups: BTreeSet<String>,
+    /// How many sessions it has here.
+    #[serde(default)]
+    pub sessions: u32,
+    /// Databases in which it owns something. They are read only if that is to be given to another role.
+    #[serde(default)]
+    pub owns_in: BTreeSet<String>,
     /// The verifier of its password, as PostgreSQL stores it.
     pub verifier: Option<Secret>,
     /// Its comment.

@@ -1,12 +1,13 @@
 //! What is declared.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::declared::{Adoption, ManagementPolicy};
+use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 
 use super::catalogue::Catalogue;
-use super::statement::{Attributes, Privilege, Secret};
+use super::statement::{Attributes, Membership, Privilege, Secret};
 
 /// What a resource declares. An agent that is older than a kind passes over what is declared of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,24 +36,31 @@ impl Declared {
         }
     }
 
-    /// The resource goes, and what was made for it is to go with it.
-    pub fn drops(&self) -> bool {
+    /// The resource goes, and what was made for it does not stay as it is.
+    pub fn is_going(&self) -> bool {
         match self {
-            Self::Role(role) => role.drop,
+            Self::Role(role) => role.going.is_some(),
             Self::Database(database) => database.drop,
         }
     }
 
-    /// The same, but what was made for the resource is to go with it. It has this OID.
-    #[must_use]
-    pub fn going(self, oid: u32) -> Self {
+    /// What was made for the resource is to go in the same way.
+    pub fn goes_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Role(role), Self::Role(other)) => role.going == other.going,
+            (Self::Database(database), Self::Database(other)) => database.drop == other.drop,
+            (Self::Role(_), Self::Database(_)) | (Self::Database(_), Self::Role(_)) => false,
+        }
+    }
+
+    /// What becomes of what was made for the resource that goes, in one word.
+    pub(crate) fn outcome(&self) -> &'static str {
         match self {
-            Self::Role(role) => Self::Role(DeclaredRole { drop: true, ..role }),
-            Self::Database(database) => Self::Database(DeclaredDatabase {
-                drop: true,
-                oid: Some(oid),
-                ..database
-            }),
+            Self::Role(DeclaredRole {
+                going: Some(Going::Quarantine),
+                ..
+            }) => "quarantined",
+            Self::Role(_) | Self::Database(_) => "dropped",
         }
     }
 
@@ -80,7 +88,8 @@ impl Declared {
         match self {
             Self::Role(declared) => {
                 let role = catalogue.roles.get(&declared.name)?;
-                (role.comment == Some(mark(&declared.uid))).then_some(role.oid)
+                let uid = role.comment.as_deref().and_then(marked);
+                (uid == Some(&declared.uid)).then_some(role.oid)
             }
             Self::Database(declared) => {
                 let own = mark_of_database(&declared.uid);
@@ -107,15 +116,36 @@ pub struct DeclaredRole {
     pub password: Password,
     /// What it may do with the content of databases.
     pub grants: Vec<Access>,
+    /// Other roles that it is a member of.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub member_of: BTreeMap<String, Membership>,
+    /// Its sessions are ended when it may not log in any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub end_sessions: bool,
     /// What becomes of a role of this name that was not made for this DatabaseUser.
     #[serde(default)]
     pub adoption: Adoption,
     /// How much of the plan is run.
     #[serde(default)]
     pub policy: ManagementPolicy,
-    /// The DatabaseUser goes, and the role is to go with it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub drop: bool,
+    /// The DatabaseUser goes, and this becomes of the role.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub going: Option<Going>,
+}
+
+/// What becomes of a role whose DatabaseUser goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Going {
+    /// It stays, and may not log in any more.
+    Quarantine,
+    /// It is dropped.
+    #[serde(rename_all = "camelCase")]
+    Drop {
+        /// Who is given what it owns.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reassign_to: Option<String>,
+    },
 }
 
 /// The password of a role.
@@ -208,7 +238,20 @@ pub fn mark(uid: &str) -> String {
     format!("{MARK}{uid}")
 }
 
-pub(super) const MARK: &str = "made for DatabaseUser ";
+const MARK: &str = "made for DatabaseUser ";
+
+/// What the comment of a role says that was made for this DatabaseUser, and that may not log in since this one has gone.
+pub fn quarantine_mark(uid: &str, since: DateTime<Utc>) -> String {
+    format!("{}{QUARANTINED}{}", mark(uid), since.format("%Y-%m-%dT%H:%M:%SZ"))
+}
+
+const QUARANTINED: &str = ", quarantined since ";
+
+/// The UID of the DatabaseUser that a role with this comment was made for.
+pub(super) fn marked(comment: &str) -> Option<&str> {
+    let uid = comment.strip_prefix(MARK)?;
+    Some(uid.split_once(QUARANTINED).map_or(uid, |(uid, _)| uid))
+}
 
 /// What the comment of a database says that was made for this Database.
 pub fn mark_of_database(uid: &str) -> String {

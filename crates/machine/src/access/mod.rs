@@ -14,6 +14,8 @@ mod catalogue;
 mod database;
 mod declared;
 mod exchange;
+mod going;
+mod membership;
 mod model;
 mod plan;
 mod role;
@@ -23,13 +25,14 @@ pub use catalogue::{
     Acl, Available, AvailableVersion, Catalogue, Closed, Content, Database, Extension, Relation, Role, Schema,
 };
 pub use declared::{
-    Access, Declared, DeclaredDatabase, DeclaredExtension, DeclaredRole, DeclaredSchema, Password, mark,
-    mark_of_database, temporary_name,
+    Access, Declared, DeclaredDatabase, DeclaredExtension, DeclaredRole, DeclaredSchema, Going, Password, mark,
+    mark_of_database, quarantine_mark, temporary_name,
 };
 pub use exchange::{Published, Report};
 pub use plan::{Batch, Plan, Step};
 pub use statement::{
-    Attributes, DatabaseChange, ExtensionChange, Object, Privilege, RelationKind, SchemaChange, Secret, Statement,
+    Attributes, DatabaseChange, ExtensionChange, Membership, Object, Privilege, RelationKind, SchemaChange, Secret,
+    Statement,
 };
 
 /// Plans what is missing. `others` are the UIDs of all DatabaseUsers and Databases that declare something here; `matches` says if a

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::catalogue::{Acl, Catalogue, Closed, Database, Extension, Role, Schema};
-use super::statement::{DatabaseChange, ExtensionChange, Object, Privilege, SchemaChange, Statement};
+use super::statement::{DatabaseChange, ExtensionChange, Membership, Object, Privilege, SchemaChange, Statement};
 
 impl Catalogue {
     /// Does in this model what PostgreSQL does when it runs a statement in this database.
@@ -30,6 +30,30 @@ impl Catalogue {
             }
             Statement::SetVerifier { name, verifier } => self.role(name)?.verifier.clone_from(verifier),
             Statement::Comment { name, text } => self.role(name)?.comment = Some(text.clone()),
+            Statement::GrantRole {
+                role,
+                to,
+                membership,
+                plain,
+            } => {
+                let is_there = self.roles.contains_key(role);
+                let member = self.role(to)?;
+                if !is_there {
+                    return Err(missing_role(role));
+                }
+                let has = member.member_of.get(role).filter(|_| *plain);
+                let admin = membership.admin || has.is_some_and(|has| has.admin);
+                let membership = Membership { admin, ..*membership };
+                member.member_of.insert(role.clone(), membership);
+                member.groups.insert(role.clone());
+            }
+            Statement::RevokeRole { role, from } => {
+                let member = self.role(from)?;
+                member.member_of.remove(role);
+                member.groups.remove(role);
+            }
+            Statement::EndSessions { name } => self.role(name)?.sessions = 0,
+            Statement::Reassign { from, to } => self.reassign(database, from, to)?,
             Statement::DropRole { name } => {
                 self.role(name)?;
                 let owns_closed = self.closed.values().any(|database| database.owner == *name);
@@ -39,6 +63,10 @@ impl Catalogue {
                     ));
                 }
                 self.roles.remove(name);
+                for role in self.roles.values_mut() {
+                    role.member_of.remove(name);
+                    role.groups.remove(name);
+                }
             }
             Statement::Database { name, change } => self.change_database(name, change)?,
             Statement::Schema { name, change } => self.change_schema(database, name, change)?,
@@ -120,6 +148,29 @@ impl Catalogue {
                 self.closed.remove(name);
                 self.unreadable.remove(name);
             }
+        }
+        Ok(())
+    }
+
+    /// Another role owns what `from` owns in this database, and all databases that it owns. Default privileges stay.
+    fn reassign(&mut self, database: &str, from: &str, to: &str) -> Result<(), String> {
+        self.role(to)?;
+        self.role(from)?.owns_in.remove(database);
+        for closed in self.closed.values_mut().filter(|closed| closed.owner == from) {
+            to.clone_into(&mut closed.owner);
+        }
+        for found in self.databases.values_mut().filter(|found| found.owner == from) {
+            give(&mut found.owner, &mut found.acl, to);
+        }
+        let schemas = self.databases.get_mut(database).map(|found| &mut found.schemas);
+        for schema in schemas.into_iter().flat_map(BTreeMap::values_mut) {
+            if schema.owner == from {
+                give(&mut schema.owner, &mut schema.acl, to);
+            }
+            let relations = schema.relations.values_mut();
+            relations
+                .filter(|found| found.owner == from)
+                .for_each(|found| give(&mut found.owner, &mut found.acl, to));
         }
         Ok(())
     }
@@ -213,13 +264,17 @@ impl Catalogue {
 
     fn role(&mut self, name: &str) -> Result<&mut Role, String> {
         let role = self.roles.get_mut(name);
-        role.ok_or_else(|| format!("role {name:?} does not exist"))
+        role.ok_or_else(|| missing_role(name))
     }
 
     fn acl(&mut self, database: &str, on: &Object) -> Result<&mut Acl, String> {
         let found = self.database(database)?;
         found.acl_mut(on).ok_or_else(|| format!("{on:?} does not exist"))
     }
+}
+
+fn missing_role(name: &str) -> String {
+    format!("role {name:?} does not exist")
 }
 
 fn missing(database: &str) -> String {

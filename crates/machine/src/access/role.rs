@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use api::declared::{Adoption, ManagementPolicy};
 
 use super::catalogue::{Catalogue, Database, Role, Schema};
-use super::declared::{Access, DeclaredRole, MARK, Password, mark};
+use super::declared::{Access, DeclaredRole, Password, mark, marked};
+use super::going::{end_sessions, plan_going};
+use super::membership;
 use super::plan::{Plan, Step};
 use super::statement::{Attributes, Object, Privilege, RelationKind, Secret, Statement};
 
@@ -20,24 +22,23 @@ pub(super) fn plan_role(
     matches: impl Fn(&Secret, &Secret) -> bool,
 ) -> Plan {
     let role = catalogue.roles.get(&declared.name);
-    if declared.drop {
-        return match role {
-            None => Plan::default(),
-            Some(role) if is_own(declared, role) => dropping(declared, catalogue),
-            Some(_) => Plan::refused(format!(
-                "the comment of role {} does not say any more that it was made for this user",
-                declared.name
-            )),
-        };
+    if let Some(going) = &declared.going {
+        return plan_going(declared, going, catalogue);
     }
     let keeps = declared.adoption == Adoption::KeepUnlisted || declared.policy == ManagementPolicy::Additive;
     if let Some(why) = refusal(declared, role, keeps, catalogue, others) {
         return Plan::refused(why);
     }
     let mut steps = Vec::new();
-    of_role(declared, role, keeps, &matches, &mut steps);
+    let attributes = of_role(declared, role, keeps, &matches, &mut steps);
+    membership::of_memberships(declared, catalogue, role, keeps, &mut steps);
+    let is_over = |until| until <= catalogue.now;
+    let may_log_in = attributes.login && !attributes.valid_until.is_some_and(is_over);
+    if let Some(role) = role.filter(|_| declared.end_sessions && !may_log_in && !keeps) {
+        end_sessions(&declared.name, role, &mut steps);
+    }
     of_grants(declared, catalogue, keeps, &mut steps);
-    let waits = missing(declared, catalogue);
+    let waits = membership::missing(declared, catalogue).or_else(|| missing(declared, catalogue));
     if waits.is_some() {
         // A name may have a slip: what the role has, it keeps until all is there.
         steps.retain(|step| !step.takes);
@@ -49,29 +50,8 @@ pub(super) fn plan_role(
     }
 }
 
-/// Takes everything from the role that it has been granted, and drops it. What it owns stays, and makes PostgreSQL refuse.
-fn dropping(declared: &DeclaredRole, catalogue: &Catalogue) -> Plan {
-    let nothing = DeclaredRole {
-        grants: Vec::new(),
-        ..declared.clone()
-    };
-    let mut steps = Vec::new();
-    of_grants(&nothing, catalogue, false, &mut steps);
-    steps.push(Step {
-        database: None,
-        statement: Statement::DropRole {
-            name: declared.name.clone(),
-        },
-        takes: true,
-    });
-    Plan {
-        steps,
-        ..Plan::default()
-    }
-}
-
 fn is_own(declared: &DeclaredRole, role: &Role) -> bool {
-    role.comment.as_deref() == Some(&mark(&declared.uid))
+    role.comment.as_deref().and_then(marked) == Some(&declared.uid)
 }
 
 /// Why nothing can be done.
@@ -95,7 +75,7 @@ fn refusal(
         ));
     }
     if let Some(role) = role.filter(|role| !is_own(declared, role)) {
-        let of_another = role.comment.as_deref().and_then(|comment| comment.strip_prefix(MARK));
+        let of_another = role.comment.as_deref().and_then(marked);
         if let Some(uid) = of_another.filter(|uid| others.contains(uid)) {
             return Some(format!("role {name} was made for the DatabaseUser with UID {uid}"));
         }
@@ -116,10 +96,14 @@ fn refusal(
              take that away first"
         ));
     }
-    if role.is_some_and(|role| role.has_groups && !is_own(declared, role)) {
+    let has_too_much = role.filter(|role| keeps || !is_own(declared, role));
+    if let Some(why) = has_too_much.and_then(|role| membership::has_too_much(role, catalogue)) {
         return Some(format!(
-            "role {name} has what other roles have that it is a member of: revoke these memberships first"
+            "role {name} has what other roles have that it is a member of, and {why}: revoke that first"
         ));
+    }
+    if let Some(why) = membership::refusal(declared, catalogue) {
+        return Some(why);
     }
     let limit = declared.attributes.connection_limit;
     if limit.is_some_and(|limit| i32::try_from(limit).is_err()) {
@@ -149,13 +133,14 @@ fn missing(declared: &DeclaredRole, catalogue: &Catalogue) -> Option<String> {
     })
 }
 
+/// Returns the attributes that the role has then.
 fn of_role(
     declared: &DeclaredRole,
     role: Option<&Role>,
     keeps: bool,
     matches: impl Fn(&Secret, &Secret) -> bool,
     steps: &mut Vec<Step>,
-) {
+) -> Attributes {
     let mut step = |statement, takes| {
         steps.push(Step {
             database: None,
@@ -172,7 +157,7 @@ fn of_role(
         None => step(
             Statement::CreateRole {
                 name: name.clone(),
-                attributes,
+                attributes: attributes.clone(),
             },
             false,
         ),
@@ -181,7 +166,7 @@ fn of_role(
             step(
                 Statement::AlterRole {
                     name: name.clone(),
-                    attributes,
+                    attributes: attributes.clone(),
                 },
                 takes,
             );
@@ -202,10 +187,11 @@ fn of_role(
         let name = name.clone();
         step(Statement::SetVerifier { name, verifier }, takes);
     }
-    if role.is_none_or(|role| !is_own(declared, role)) {
-        let text = mark(&declared.uid);
+    let text = mark(&declared.uid);
+    if role.is_none_or(|role| role.comment.as_ref() != Some(&text)) {
         step(Statement::Comment { name, text }, false);
     }
+    attributes
 }
 
 /// What is declared, and what the role has beyond that.
@@ -233,7 +219,7 @@ fn is_less(wanted: &Attributes, has: &Attributes) -> bool {
 }
 
 /// The privileges of a role on all that is there, and what is to be granted on what comes.
-fn of_grants(declared: &DeclaredRole, catalogue: &Catalogue, keeps: bool, steps: &mut Vec<Step>) {
+pub(super) fn of_grants(declared: &DeclaredRole, catalogue: &Catalogue, keeps: bool, steps: &mut Vec<Step>) {
     for (name, database) in &catalogue.databases {
         let granted: Vec<&Access> = declared
             .grants

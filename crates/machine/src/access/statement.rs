@@ -10,21 +10,64 @@ use serde::{Deserialize, Serialize};
 #[allow(missing_docs, reason = "the fields of PostgreSQL's statements")]
 pub enum Statement {
     /// A role without any right beyond these.
-    CreateRole { name: String, attributes: Attributes },
+    CreateRole {
+        name: String,
+        attributes: Attributes,
+    },
     /// The role has these attributes and no others: no superuser's or others' rights.
-    AlterRole { name: String, attributes: Attributes },
+    AlterRole {
+        name: String,
+        attributes: Attributes,
+    },
     /// The verifier of its password.
-    SetVerifier { name: String, verifier: Option<Secret> },
+    SetVerifier {
+        name: String,
+        verifier: Option<Secret>,
+    },
     /// A comment on a role.
-    Comment { name: String, text: String },
+    Comment {
+        name: String,
+        text: String,
+    },
     /// The role goes. PostgreSQL refuses that while it owns something, or has been granted something.
-    DropRole { name: String },
+    DropRole {
+        name: String,
+    },
+    /// Membership in a role with these options and no others. `plain`: PostgreSQL before 16, which knows ADMIN only, and adds it.
+    GrantRole {
+        role: String,
+        to: String,
+        membership: Membership,
+        plain: bool,
+    },
+    RevokeRole {
+        role: String,
+        from: String,
+    },
+    /// The role's sessions here are ended.
+    EndSessions {
+        name: String,
+    },
+    /// Another role owns what the role owns in the database that it runs in, and the databases that it owns.
+    Reassign {
+        from: String,
+        to: String,
+    },
     /// Of a whole database.
-    Database { name: String, change: DatabaseChange },
+    Database {
+        name: String,
+        change: DatabaseChange,
+    },
     /// Of a schema of the database that it runs in.
-    Schema { name: String, change: SchemaChange },
+    Schema {
+        name: String,
+        change: SchemaChange,
+    },
     /// Of an extension of the database that it runs in.
-    Extension { name: String, change: ExtensionChange },
+    Extension {
+        name: String,
+        change: ExtensionChange,
+    },
     Grant {
         on: Object,
         privileges: BTreeSet<Privilege>,
@@ -38,21 +81,50 @@ pub enum Statement {
 }
 
 impl Statement {
-    /// Whether PostgreSQL runs it in no transaction block.
+    /// Whether it runs in a transaction of its own: PostgreSQL asks for that, or what stands before it must hold already.
     pub fn runs_alone(&self) -> bool {
         match self {
             Self::Database { change, .. } => {
                 matches!(change, DatabaseChange::Create { .. } | DatabaseChange::Drop { .. })
             }
+            // A session that begins before NOLOGIN is committed would not be ended.
+            Self::EndSessions { .. } => true,
             Self::CreateRole { .. }
             | Self::AlterRole { .. }
             | Self::SetVerifier { .. }
             | Self::Comment { .. }
             | Self::DropRole { .. }
+            | Self::GrantRole { .. }
+            | Self::RevokeRole { .. }
+            | Self::Reassign { .. }
             | Self::Schema { .. }
             | Self::Extension { .. }
             | Self::Grant { .. }
             | Self::Revoke { .. } => false,
+        }
+    }
+
+    /// The lock that it needs on tables, as far as PostgreSQL's manual names it: `None` if no read and no write waits for it.
+    pub fn locks(&self) -> Option<&'static str> {
+        match self {
+            Self::Reassign { .. } => Some("ACCESS EXCLUSIVE on each table that changes its owner"),
+            Self::Extension {
+                change: ExtensionChange::Update { .. },
+                ..
+            } => Some("what the extension's script needs, until it has ended"),
+            Self::Extension { .. }
+            | Self::CreateRole { .. }
+            | Self::AlterRole { .. }
+            | Self::SetVerifier { .. }
+            | Self::Comment { .. }
+            | Self::DropRole { .. }
+            | Self::GrantRole { .. }
+            | Self::RevokeRole { .. }
+            | Self::EndSessions { .. }
+            | Self::Database { .. }
+            | Self::Schema { .. }
+            | Self::Grant { .. }
+            | Self::Revoke { .. } => None,
         }
     }
 }
@@ -134,6 +206,17 @@ pub struct Attributes {
     pub connection_limit: Option<u32>,
     /// Until when its password may be used; `None` for ever.
     pub valid_until: Option<DateTime<Utc>>,
+}
+
+/// How a role is a member of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// It may make others members.
+    pub admin: bool,
+    /// It may do what the other role may.
+    pub inherit: bool,
+    /// It may become the other role by `SET ROLE`.
+    pub set: bool,
 }
 
 /// Kinds of relations that have privileges of their own.

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::declared::{Adoption, ManagementPolicy as Policy};
+use chrono::DateTime;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};
 
@@ -83,39 +84,87 @@ fn database() -> impl Strategy<Value = Database> {
 }
 
 fn role() -> impl Strategy<Value = Role> {
-    let comment = select(vec![None, Some(mark("u1")), Some("somebody's".to_owned())]);
-    (attributes(), any::<bool>(), comment, any::<bool>()).prop_map(|(attributes, is_mighty, comment, has_password)| {
-        Role {
-            oid: 0,
-            attributes,
-            is_mighty,
-            verifier: has_password.then(|| Secret("old".to_owned())),
-            comment,
-            has_groups: false,
-        }
+    let quarantined = quarantine_mark("u1", DateTime::UNIX_EPOCH);
+    let comment = select(vec![
+        None,
+        Some(mark("u1")),
+        Some(quarantined),
+        Some("somebody's".to_owned()),
+    ]);
+    (
+        attributes(),
+        any::<bool>(),
+        comment,
+        any::<bool>(),
+        memberships(),
+        0..3_u32,
+    )
+        .prop_map(
+            |(attributes, is_mighty, comment, has_password, member_of, sessions)| Role {
+                oid: 0,
+                attributes,
+                is_mighty,
+                verifier: has_password.then(|| Secret("old".to_owned())),
+                comment,
+                groups: member_of.keys().cloned().collect(),
+                member_of,
+                sessions,
+                owns_in: BTreeSet::new(),
+            },
+        )
+}
+
+/// Roles that others may be members of. `far` reaches the server's files; nobody has made `none yet`.
+const GROUPS: [&str; 4] = ["group", "pg_monitor", "far", "none yet"];
+
+fn memberships() -> impl Strategy<Value = BTreeMap<String, Membership>> {
+    let options = (any::<bool>(), any::<bool>(), any::<bool>());
+    let membership = options.prop_map(|(admin, inherit, set)| Membership { admin, inherit, set });
+    prop::collection::btree_map(select(&GROUPS[..3]).prop_map(str::to_owned), membership, 0..=2)
+}
+
+/// What is declared of memberships, of which all may be there, and none is too mighty.
+fn wanted_memberships() -> impl Strategy<Value = BTreeMap<String, Membership>> {
+    memberships().prop_map(|mut memberships| {
+        memberships.remove("far");
+        memberships
     })
 }
 
 fn attributes() -> impl Strategy<Value = Attributes> {
-    (any::<bool>(), prop::option::of(0..3_u32)).prop_map(|(login, connection_limit)| Attributes {
+    let until = select(vec![None, Some("2026-01-01T00:00:00Z"), Some("2028-01-01T00:00:00Z")]);
+    (any::<bool>(), prop::option::of(0..3_u32), until).prop_map(|(login, connection_limit, until)| Attributes {
         login,
         connection_limit,
-        valid_until: None,
+        valid_until: until.map(|until| until.parse().expect("a time")),
     })
 }
 
 fn catalogue() -> impl Strategy<Value = Catalogue> {
     let roles = ROLES.map(|name| role().prop_map(move |role| (name.to_owned(), role)));
     let databases = DATABASES.map(|name| database().prop_map(move |database| (name.to_owned(), database)));
-    (roles, databases).prop_map(|(roles, databases)| {
+    (roles, databases, any::<bool>()).prop_map(|(roles, databases, plain_memberships)| {
+        let others = ["group", "pg_monitor", "far"].map(|name| (name.to_owned(), Role::default()));
         let roles = (16_384..)
-            .zip(roles)
+            .zip(roles.into_iter().chain(others))
             .map(|(oid, (name, role))| (name, Role { oid, ..role }));
-        Catalogue {
+        let mut catalogue = Catalogue {
             roles: roles.collect(),
             databases: databases.into(),
+            plain_memberships,
+            now: "2027-01-01T00:00:00Z".parse().expect("a time"),
             ..Catalogue::default()
+        };
+        if plain_memberships {
+            let all = catalogue
+                .roles
+                .values_mut()
+                .flat_map(|role| role.member_of.values_mut());
+            all.for_each(|membership| (membership.inherit, membership.set) = (true, true));
         }
+        let far = catalogue.roles.get_mut("far").expect("it is there");
+        far.groups.insert("pg_read_server_files".to_owned());
+        catalogue
     })
 }
 
@@ -144,16 +193,19 @@ fn declared() -> impl Strategy<Value = DeclaredRole> {
     let adoption = select(&[Adoption::Refuse, Adoption::KeepUnlisted, Adoption::Full][..]);
     let policy = select(&[Policy::Full, Policy::Additive][..]);
     let grants = prop::collection::vec(access(), 0..=3);
-    (name, attributes(), password, grants, adoption, policy).prop_map(
-        |(name, attributes, password, grants, adoption, policy)| DeclaredRole {
+    let more = (wanted_memberships(), any::<bool>());
+    (name, attributes(), password, grants, adoption, policy, more).prop_map(
+        |(name, attributes, password, grants, adoption, policy, (member_of, end_sessions))| DeclaredRole {
             uid: "u1".to_owned(),
             name: name.to_owned(),
             attributes,
             password,
             grants,
+            member_of,
+            end_sessions,
             adoption,
             policy,
-            drop: false,
+            going: None,
         },
     )
 }
@@ -260,6 +312,10 @@ proptest! {
                 | Statement::AlterRole { .. }
                 | Statement::SetVerifier { .. }
                 | Statement::DropRole { .. }
+                | Statement::GrantRole { .. }
+                | Statement::RevokeRole { .. }
+                | Statement::EndSessions { .. }
+                | Statement::Reassign { .. }
                 | Statement::Comment { .. }
                 | Statement::Database { .. }
                 | Statement::Schema { .. }
@@ -269,6 +325,20 @@ proptest! {
         let role = &after.roles[&declared.name];
         prop_assert!(!takes || (&role.attributes, role.is_mighty) == (&declared.attributes, false));
         prop_assert_eq!(role.comment.clone(), Some(mark("u1")));
+        for (group, wanted) in &declared.member_of {
+            let has = role.member_of[group];
+            prop_assert!(takes || [has.admin >= wanted.admin, has.inherit >= wanted.inherit, has.set >= wanted.set] == [true; 3]);
+            prop_assert!(!takes || has == *wanted, "{:?}", has);
+        }
+        let of_a_creator = Membership { admin: true, inherit: false, set: false };
+        let unlisted = role.member_of.iter().filter(|(group, _)| !declared.member_of.contains_key(*group));
+        prop_assert!(!takes || unlisted.clone().all(|(_, membership)| *membership == of_a_creator));
+        let before_of = |name: &str| before.roles.get(name).cloned().unwrap_or_default();
+        prop_assert!(takes || before_of(&declared.name).groups.is_subset(&role.groups));
+        let may_log_in = role.attributes.login && role.attributes.valid_until.is_none_or(|until| until > before.now);
+        let ends = takes && declared.end_sessions && !may_log_in;
+        let sessions = if ends { 0 } else { before_of(&declared.name).sessions };
+        prop_assert_eq!(role.sessions, sessions);
         match &declared.password {
             Password::Verifier(wanted) => prop_assert_eq!(role.verifier.as_ref(), Some(wanted)),
             Password::External => {
@@ -297,10 +367,10 @@ proptest! {
         declared in declared(),
         before in catalogue(),
     ) {
-        let going = DeclaredRole { drop: true, ..declared };
+        let going = DeclaredRole { going: Some(Going::Drop { reassign_to: None }), ..declared };
         let plan = planned(&going, &before);
         let role = before.roles.get(&going.name);
-        let is_own = role.is_some_and(|role| role.comment.as_deref() == Some("made for DatabaseUser u1"));
+        let is_own = role.is_some_and(is_made_for_u1);
         prop_assert_eq!(plan.steps.is_empty(), !is_own);
         let mut after = before.clone();
         let dropped = plan.steps.iter().try_for_each(|step| {
@@ -326,6 +396,84 @@ proptest! {
     }
 
     #[test]
+    fn what_a_dropped_role_owns_is_given_to_whom_the_user_names(
+        declared in declared(),
+        before in catalogue(),
+    ) {
+        let name = "app".to_owned();
+        let mut before = before;
+        let role = before.roles.get_mut(&name).expect("it is there");
+        (role.comment, role.owns_in) = (Some(mark("u1")), DATABASES.map(str::to_owned).into());
+        let declared = DeclaredRole { name: name.clone(), ..declared };
+        let going = DeclaredRole { going: Some(Going::Drop { reassign_to: Some("group".to_owned()) }), ..declared };
+        let mut after = before.clone();
+        run(&mut after, &planned(&going, &before));
+        prop_assert!(!after.roles.contains_key(&name));
+        let given = |owner: &String| if *owner == name { "group".to_owned() } else { owner.clone() };
+        for (database, was) in &before.databases {
+            let is = &after.databases[database];
+            prop_assert_eq!(&is.owner, &given(&was.owner));
+            for (schema, was) in &was.schemas {
+                let is = &is.schemas[schema];
+                prop_assert_eq!(&is.owner, &given(&was.owner));
+                for (relation, was) in &was.relations {
+                    prop_assert_eq!(&is.relations[relation].owner, &given(&was.owner));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_quarantined_role_keeps_all_but_its_login_and_its_sessions(declared in declared(), before in catalogue()) {
+        let going = DeclaredRole { going: Some(Going::Quarantine), ..declared };
+        let plan = planned(&going, &before);
+        let mut after = before.clone();
+        run(&mut after, &plan);
+        let is_own = before.roles.get(&going.name).is_some_and(is_made_for_u1);
+        prop_assert_eq!(plan.refusal.is_some(), before.roles.contains_key(&going.name) && !is_own);
+        prop_assert_eq!(grants(&before), grants(&after));
+        for (name, was) in &before.roles {
+            let is = &after.roles[name];
+            prop_assert_eq!(&is.member_of, &was.member_of);
+            if *name != going.name || !is_own {
+                prop_assert_eq!(is, was);
+                continue;
+            }
+            prop_assert_eq!((is.attributes.login, is.sessions), (false, 0));
+            let since = is.comment.clone().unwrap_or_default();
+            prop_assert!(since.starts_with("made for DatabaseUser u1, quarantined since "), "{}", since);
+            prop_assert_eq!(&is.verifier, &was.verifier);
+        }
+        after.now += chrono::TimeDelta::days(1);
+        prop_assert_eq!(planned(&going, &after).steps, []);
+    }
+
+    #[test]
+    fn nobody_becomes_a_member_of_what_is_too_mighty(
+        declared in declared(),
+        before in catalogue(),
+        group in select(&["far", "pg_execute_server_program", "postgres", "cdb_members", "owner", "none yet"][..]),
+    ) {
+        let mut declared = declared;
+        let membership = Membership { admin: false, inherit: true, set: true };
+        declared.member_of.insert(group.to_owned(), membership);
+        let mut after = before.clone();
+        let plan = planned(&declared, &before);
+        run(&mut after, &plan);
+        let has = |catalogue: &Catalogue| {
+            let role = catalogue.roles.get(&declared.name);
+            role.is_some_and(|role| role.groups.contains(group))
+        };
+        let is_ordinary = group == "owner" && !before.roles["owner"].is_mighty && !before.roles["owner"].groups.contains("far");
+        if group == "none yet" {
+            prop_assert!(plan.refusal.is_some() || plan.waits.is_some());
+        } else if !is_ordinary {
+            prop_assert!(plan.refusal.is_some(), "{:?}", plan);
+        }
+        prop_assert!(is_ordinary || has(&after) == has(&before));
+    }
+
+    #[test]
     fn what_takes_nothing_takes_nothing(declared in declared(), before in catalogue()) {
         let mut plan = planned(&declared, &before);
         plan.steps.retain(|step| !step.takes);
@@ -337,8 +485,15 @@ proptest! {
             let now = &after.roles[name];
             prop_assert!(!role.is_mighty || now.is_mighty);
             prop_assert!(!role.attributes.login || now.attributes.login);
+            prop_assert!(role.groups.is_subset(&now.groups));
+            prop_assert_eq!(role.sessions, now.sessions);
         }
     }
+}
+
+fn is_made_for_u1(role: &Role) -> bool {
+    let comment = role.comment.as_deref().unwrap_or_default();
+    comment == "made for DatabaseUser u1" || comment.starts_with("made for DatabaseUser u1, quarantined")
 }
 
 fn user(name: &str) -> DeclaredRole {
@@ -348,9 +503,11 @@ fn user(name: &str) -> DeclaredRole {
         attributes: Attributes::default(),
         password: Password::None,
         grants: Vec::new(),
+        member_of: BTreeMap::new(),
+        end_sessions: false,
         adoption: Adoption::default(),
         policy: Policy::default(),
-        drop: false,
+        going: None,
     }
 }
 
@@ -435,12 +592,153 @@ fn a_role_of_somebody_else_is_left_alone_unless_it_is_to_be_taken_over() {
     assert!(matches!(&plan.steps[0].statement, Statement::AlterRole { .. }) && plan.steps[0].takes);
     catalogue.roles.get_mut("app").unwrap().comment = None;
     let role = catalogue.roles.get_mut("app").unwrap();
-    (role.is_mighty, role.has_groups) = (false, true);
+    (role.is_mighty, role.groups) = (false, ["pg_execute_server_program".to_owned()].into());
+    let why = planned(&taken, &catalogue).refusal.unwrap();
+    assert!(why.contains("a member of") && why.contains("reaches files"), "{why}");
+    // An ordinary group is taken from it.
+    let role = catalogue.roles.get_mut("app").unwrap();
+    role.groups = ["pg_monitor".to_owned()].into();
+    role.member_of.insert("pg_monitor".to_owned(), PLAIN);
+    let plan = planned(&taken, &catalogue);
     assert!(
-        planned(&taken, &catalogue)
-            .refusal
-            .is_some_and(|why| why.contains("a member of"))
+        plan.steps
+            .iter()
+            .any(|step| matches!(&step.statement, Statement::RevokeRole { role, .. } if role == "pg_monitor")),
+        "{plan:?}"
     );
+}
+
+const PLAIN: Membership = Membership {
+    admin: false,
+    inherit: true,
+    set: true,
+};
+
+#[test]
+fn each_reason_against_a_membership_is_told() {
+    let mut catalogue = Catalogue::default();
+    for name in ["app", "group", "between", "boss"] {
+        catalogue.roles.insert(name.to_owned(), Role::default());
+    }
+    catalogue.roles.get_mut("app").unwrap().comment = Some(mark("u1"));
+    catalogue.roles.get_mut("boss").unwrap().is_mighty = true;
+    catalogue.roles.get_mut("between").unwrap().groups = ["boss".to_owned()].into();
+    let member = |group: &str| {
+        let mut wanted = user("app");
+        wanted.member_of.insert(group.to_owned(), PLAIN);
+        wanted
+    };
+    for (group, words) in [
+        ("pg_write_server_files", "reaches files, programs or other servers"),
+        ("cdb_members", "is the operator's"),
+        ("boss", "boss is a superuser, or has CREATEROLE"),
+        ("between", "boss is a superuser, or has CREATEROLE"),
+        ("app", "app is itself a member of app"),
+        ("pg_maintain", "PostgreSQL of this version has no role pg_maintain"),
+    ] {
+        let plan = planned(&member(group), &catalogue);
+        assert!(plan.refusal.as_ref().is_some_and(|why| why.contains(words)), "{plan:?}");
+    }
+    assert_eq!(planned(&member("group"), &catalogue).refusal, None);
+    catalogue.roles.get_mut("group").unwrap().groups = ["app".to_owned()].into();
+    let why = planned(&member("group"), &catalogue).refusal.unwrap();
+    assert_eq!(
+        why,
+        "role app cannot be a member of group: group is itself a member of app"
+    );
+    catalogue.roles.get_mut("group").unwrap().groups.clear();
+
+    // One that is not there yet is waited for, and the rest is done.
+    let mut wanted = member("later");
+    wanted.member_of.insert("group".to_owned(), PLAIN);
+    let plan = planned(&wanted, &catalogue);
+    let waits = plan.waits.as_deref();
+    assert_eq!(waits, Some("there is no role later, which it is to be a member of"));
+    assert_eq!(plan.steps.len(), 1);
+
+    // PostgreSQL 15 has no such options, and takes ADMIN away by revoking all.
+    catalogue.plain_memberships = true;
+    let mut wanted = member("group");
+    wanted.member_of.get_mut("group").unwrap().set = false;
+    let why = planned(&wanted, &catalogue).refusal.unwrap();
+    assert!(
+        why.contains("PostgreSQL before 16") && why.contains("set: false of group"),
+        "{why}"
+    );
+    let admin = Membership { admin: true, ..PLAIN };
+    catalogue
+        .run(
+            "",
+            &Statement::GrantRole {
+                role: "group".to_owned(),
+                to: "app".to_owned(),
+                membership: admin,
+                plain: true,
+            },
+        )
+        .unwrap();
+    let plan = planned(&member("group"), &catalogue);
+    assert_eq!(plan.steps.len(), 2);
+    run(&mut catalogue, &plan);
+    assert_eq!(catalogue.roles["app"].member_of["group"], PLAIN);
+}
+
+#[test]
+fn what_is_owned_is_given_to_no_mightier_role() {
+    let mut catalogue = Catalogue::default();
+    for name in ["app", "boss", "pg_read_server_files"] {
+        catalogue.roles.insert(name.to_owned(), Role::default());
+    }
+    catalogue.roles.get_mut("app").unwrap().comment = Some(mark("u1"));
+    catalogue.roles.get_mut("boss").unwrap().is_mighty = true;
+    for (to, words) in [
+        ("boss", "is not given to boss: boss is a superuser"),
+        ("pg_read_server_files", "reaches files"),
+        ("nobody", "there is no role nobody, which reassignTo names"),
+        ("app", "which is to be dropped"),
+    ] {
+        let going = Going::Drop {
+            reassign_to: Some(to.to_owned()),
+        };
+        let plan = planned(
+            &DeclaredRole {
+                going: Some(going),
+                ..user("app")
+            },
+            &catalogue,
+        );
+        assert!(plan.refusal.as_ref().is_some_and(|why| why.contains(words)), "{plan:?}");
+        assert_eq!(plan.steps, []);
+    }
+}
+
+#[test]
+fn sessions_are_ended_after_it_is_sure_that_no_new_one_begins() {
+    let mut catalogue = Catalogue::default();
+    let role = Role {
+        attributes: Attributes {
+            login: true,
+            ..Attributes::default()
+        },
+        comment: Some(mark("u1")),
+        sessions: 2,
+        ..Role::default()
+    };
+    catalogue.roles.insert("app".to_owned(), role);
+    let wanted = DeclaredRole {
+        end_sessions: true,
+        ..user("app")
+    };
+    let plan = planned(&wanted, &catalogue);
+    let batches = plan.batches();
+    assert_eq!(batches.len(), 2, "{plan:?}");
+    assert!(matches!(batches[0].steps[0].statement, Statement::AlterRole { .. }) && !batches[0].alone);
+    assert!(matches!(batches[1].steps[0].statement, Statement::EndSessions { .. }) && batches[1].alone);
+    let kept = DeclaredRole {
+        end_sessions: false,
+        ..wanted
+    };
+    assert_eq!(planned(&kept, &catalogue).steps.len(), 1);
 }
 
 #[test]

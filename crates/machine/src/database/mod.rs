@@ -1,7 +1,7 @@
 //! The machine of `Database`, run by the operator: a database with its owner, extensions and schemas ([`crate::declaration`]).
 
-use api::database::{DatabaseExtension, DatabaseSchema, DatabaseSpec, DatabaseStatus, refusal};
-use api::declared::{DeclaredStatus, OnDelete};
+use api::database::{DatabaseExtension, DatabaseSchema, DatabaseSpec, DatabaseStatus, OnDelete, refusal};
+use api::declared::DeclaredStatus;
 
 use crate::access::{Declared, DeclaredDatabase, DeclaredExtension, DeclaredSchema};
 use crate::declaration::{
@@ -52,35 +52,17 @@ impl Declares for Database {
         spec.database(resource)
     }
 
-    fn on_delete(spec: &DatabaseSpec) -> OnDelete {
-        spec.on_delete
+    fn going(wanted: &Wanted<'_, DatabaseSpec>, oid: u32) -> Option<Declared> {
+        let going = DeclaredDatabase {
+            drop: true,
+            oid: Some(oid),
+            ..declared(wanted)
+        };
+        (wanted.spec.on_delete == OnDelete::Drop).then_some(Declared::Database(going))
     }
 
     fn declared(wanted: &Wanted<'_, DatabaseSpec>) -> Declared {
-        let spec = wanted.spec;
-        let extension = |extension: &DatabaseExtension| DeclaredExtension {
-            name: extension.name.clone(),
-            version: extension.version.clone(),
-            schema: extension.schema.clone(),
-        };
-        let schema = |schema: &DatabaseSchema| DeclaredSchema {
-            name: schema.name.clone(),
-            owner: schema.owner.clone(),
-        };
-        Declared::Database(DeclaredDatabase {
-            uid: wanted.uid.to_owned(),
-            name: spec.database(wanted.name).to_owned(),
-            owner: spec.owner.clone(),
-            locale: spec.locale.clone(),
-            connection_limit: spec.connection_limit,
-            public_connect: spec.public_connect,
-            extensions: spec.extensions.iter().map(extension).collect(),
-            schemas: spec.schemas.iter().map(schema).collect(),
-            adoption: spec.adoption,
-            policy: spec.management_policy,
-            drop: false,
-            oid: None,
-        })
+        Declared::Database(declared(wanted))
     }
 
     fn common(status: &DatabaseStatus) -> &DeclaredStatus {
@@ -93,6 +75,33 @@ impl Declares for Database {
 
     fn complete(wanted: &Wanted<'_, DatabaseSpec>, status: &mut DatabaseStatus) {
         status.database = Some(wanted.spec.database(wanted.name).to_owned());
+    }
+}
+
+fn declared(wanted: &Wanted<'_, DatabaseSpec>) -> DeclaredDatabase {
+    let spec = wanted.spec;
+    let extension = |extension: &DatabaseExtension| DeclaredExtension {
+        name: extension.name.clone(),
+        version: extension.version.clone(),
+        schema: extension.schema.clone(),
+    };
+    let schema = |schema: &DatabaseSchema| DeclaredSchema {
+        name: schema.name.clone(),
+        owner: schema.owner.clone(),
+    };
+    DeclaredDatabase {
+        uid: wanted.uid.to_owned(),
+        name: spec.database(wanted.name).to_owned(),
+        owner: spec.owner.clone(),
+        locale: spec.locale.clone(),
+        connection_limit: spec.connection_limit,
+        public_connect: spec.public_connect,
+        extensions: spec.extensions.iter().map(extension).collect(),
+        schemas: spec.schemas.iter().map(schema).collect(),
+        adoption: spec.adoption,
+        policy: spec.management_policy,
+        drop: false,
+        oid: None,
     }
 }
 

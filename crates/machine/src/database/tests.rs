@@ -164,7 +164,7 @@ fn a_drop_is_confirmed_and_names_the_database_by_its_oid() {
     let Action::Publish(going) = decision.action else {
         panic!("{:?}", decision.action)
     };
-    assert!(going.drops());
+    assert!(going.is_going());
     let Declared::Database(database) = &*going else {
         panic!("a database")
     };

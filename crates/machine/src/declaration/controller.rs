@@ -66,6 +66,9 @@ impl<K: Declares> Controller for K {
             }
             common.plan.clone_from(&report.plan);
             common.more_statements = Some(report.more).filter(|more| *more > 0);
+            if report.drift.is_some() {
+                common.drift.clone_from(&report.drift);
+            }
         }
         common.observed_generation = Some(wanted.generation);
         common.conditions = vec![ready(known, decision, wanted.generation, now)];
@@ -91,8 +94,8 @@ impl<K: Declares> Controller for K {
         match action {
             // What is left behind then nobody would take back.
             Action::RemoveFinalizer => true,
-            // The primary drops the object.
-            Action::Publish(declared) => declared.drops(),
+            // The primary drops the object, or lets nobody in.
+            Action::Publish(declared) => declared.is_going(),
             Action::Wait
             | Action::AddFinalizer
             | Action::MakeCredentials

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::declared::{DeclaredPhase, DeclaredStatus, OnDelete};
+use api::declared::{DeclaredPhase, DeclaredStatus};
 use chrono::{DateTime, Utc};
 
 use crate::access::{Declared, Published, Report};
@@ -29,8 +29,8 @@ pub trait Declares: Sized + 'static {
     fn cluster(spec: &Self::Spec) -> &str;
     /// Name of the object in PostgreSQL. `resource` is the name of the resource.
     fn object<'a>(spec: &'a Self::Spec, resource: &'a str) -> &'a str;
-    /// What becomes of the object when the resource is deleted.
-    fn on_delete(spec: &Self::Spec) -> OnDelete;
+    /// What is declared of the object with this OID when the resource is deleted; `None`: it stays as it is.
+    fn going(wanted: &Wanted<'_, Self::Spec>, oid: u32) -> Option<Declared>;
     /// What is declared, as far as the spec says it: without the verifier of a password.
     fn declared(wanted: &Wanted<'_, Self::Spec>) -> Declared;
     /// The part of the status that all kinds have.

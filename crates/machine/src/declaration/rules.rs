@@ -1,6 +1,6 @@
 //! The rules that all these kinds have.
 
-use api::declared::{DeclaredPhase, OnDelete};
+use api::declared::DeclaredPhase;
 
 use super::declares::{Action, Credentials, Declares, Facts, Proposal, Rule, failed, pending, rule};
 use crate::cluster::Known;
@@ -19,8 +19,8 @@ pub(crate) const fn release<K: Declares>() -> Rule<K> {
 pub(crate) const fn drop_object<K: Declares>() -> Rule<K> {
     rule(
         "drop",
-        "If its object is to go with it, it waits until the primary has dropped that, if it was made for this resource.",
-        dropped,
+        "If its object is to go with it, or to be quarantined, it waits until the primary has done that to what was made for it.",
+        leave,
     )
 }
 
@@ -145,36 +145,33 @@ fn may_go<K: Declares>(facts: &Facts<'_, K>) -> Option<Proposal> {
     }
 }
 
-fn dropped<K: Declares>(facts: &Facts<'_, K>) -> Option<Proposal> {
-    let wanted = facts.wanted;
-    let object = K::OBJECT;
+fn leave<K: Declares>(facts: &Facts<'_, K>) -> Option<Proposal> {
+    let (wanted, object) = (facts.wanted, K::OBJECT);
     let published = facts.observed.published.get()?.as_ref()?;
-    if !wanted.deleting || K::on_delete(wanted.spec) != OnDelete::Drop {
-        return None;
-    }
+    let report = facts.told();
+    let oid = report.and_then(|report| report.oid);
+    let going = K::going(wanted, oid.unwrap_or_default()).filter(|_| wanted.deleting)?;
+    let done = going.outcome();
     if !facts.observed.has_reports {
-        return Some(facts.deleting(Action::MakeReports, format!("the {object} is to be dropped")));
+        return Some(facts.deleting(Action::MakeReports, format!("the {object} is to be {done}")));
     }
-    let why = match facts.told() {
-        None => format!("{} to drop the {object}", facts.primary()),
-        Some(report) if published.declared.drops() => {
+    let why = match (report, oid) {
+        (None, _) => format!("{}: the {object} is to be {done}", facts.primary()),
+        (Some(report), _) if published.declared.goes_as(&going) => {
             let why = report.error.as_ref().or(report.refusal.as_ref())?;
-            format!("the {object} cannot be dropped: {why}")
+            format!("the {object} cannot be {done}: {why}")
         }
-        Some(report) => {
-            let Some(oid) = report.oid else {
-                // Otherwise nothing was ever made for it.
-                let why = report.error.as_ref().filter(|_| report.unseen)?;
-                let message = format!(
-                    "whether there is a {object} to be dropped is not known: {why}; spec.onDelete: Retain ends this"
-                );
-                return Some(facts.deleting(Action::Wait, message));
-            };
-            let going = K::declared(wanted).going(oid);
-            return Some(facts.deleting(
-                Action::Publish(Box::new(going)),
-                format!("the {object} is to be dropped"),
-            ));
+        (Some(_), Some(_)) => {
+            let message = format!("the {object} is to be {done}");
+            return Some(facts.deleting(Action::Publish(Box::new(going)), message));
+        }
+        (Some(report), None) => {
+            // Otherwise nothing was ever made for it.
+            let why = report.error.as_ref().filter(|_| report.unseen)?;
+            let message = format!(
+                "whether there is a {object} to be {done} is not known: {why}; spec.onDelete: Retain ends this"
+            );
+            return Some(facts.deleting(Action::Wait, message));
         }
     };
     let message = format!("{why}; spec.onDelete: Retain lets it stay, and ends this");

@@ -1,10 +1,10 @@
 //! The machine of `DatabaseUser`, run by the operator: a role with its password and its grants ([`crate::declaration`]).
 
-use api::declared::{DeclaredStatus, OnDelete};
-use api::user::{DatabaseUserSpec, DatabaseUserStatus, Permission, refusal};
+use api::declared::DeclaredStatus;
+use api::user::{DatabaseUserSpec, DatabaseUserStatus, OnDelete, Permission, refusal};
 use chrono::{DateTime, SubsecRound, Utc};
 
-use crate::access::{Access, Attributes, Declared, DeclaredRole, Password, Privilege, Secret};
+use crate::access::{Access, Attributes, Declared, DeclaredRole, Going, Membership, Password, Privilege, Secret};
 use crate::declaration::{
     Action, Credentials, Declares, Facts, Proposal, Rule, Wanted, cluster, conflict, drop_object, failed, finalizer,
     foreign, invalid, pending, publish, release, reports, rule, size, tell, withdraw,
@@ -63,8 +63,18 @@ impl Declares for User {
         spec.role(resource)
     }
 
-    fn on_delete(spec: &DatabaseUserSpec) -> OnDelete {
-        spec.on_delete
+    fn going(wanted: &Wanted<'_, DatabaseUserSpec>, _oid: u32) -> Option<Declared> {
+        let going = match wanted.spec.on_delete {
+            OnDelete::Retain => return None,
+            OnDelete::Quarantine => Going::Quarantine,
+            OnDelete::Drop => Going::Drop {
+                reassign_to: wanted.spec.reassign_to.clone(),
+            },
+        };
+        Some(Declared::Role(DeclaredRole {
+            going: Some(going),
+            ..declared(wanted)
+        }))
     }
 
     fn declared(wanted: &Wanted<'_, DatabaseUserSpec>) -> Declared {
@@ -147,10 +157,21 @@ fn declared(wanted: &Wanted<'_, DatabaseUserSpec>) -> DeclaredRole {
         },
         password,
         grants: spec.all_grants().into_iter().map(access).collect(),
+        member_of: spec.member_of.iter().map(membership).collect(),
+        end_sessions: spec.end_sessions,
         adoption: spec.adoption,
         policy: spec.management_policy,
-        drop: false,
+        going: None,
     }
+}
+
+fn membership(of: &api::user::Membership) -> (String, Membership) {
+    let membership = Membership {
+        admin: of.admin,
+        inherit: of.inherit,
+        set: of.set,
+    };
+    (of.role.clone(), membership)
 }
 
 fn access(grant: api::user::Grant) -> Access {

@@ -54,6 +54,8 @@ struct World {
     role: Option<Option<u32>>,
     /// PostgreSQL refuses to drop it.
     owns: bool,
+    /// It may not log in.
+    quarantined: bool,
     status: DatabaseUserStatus,
     now: DateTime<Utc>,
     faults: BTreeMap<Target, String>,
@@ -79,6 +81,7 @@ impl World {
             foreign: None,
             role: None,
             owns: false,
+            quarantined: false,
             status: DatabaseUserStatus::default(),
             now: now(),
             faults: BTreeMap::new(),
@@ -148,7 +151,7 @@ impl World {
                 Next::Confirm => {
                     let takes = match &decision.action {
                         Action::RemoveFinalizer => self.published.is_none(),
-                        Action::Publish(declared) => declared.drops(),
+                        Action::Publish(declared) => declared.is_going(),
                         _ => false,
                     };
                     assert!(takes, "{:?}", decision.action);
@@ -211,10 +214,14 @@ impl World {
             of: published.at,
             ..Report::default()
         };
-        match published.declared.drops() {
-            true if self.owns => report.error = Some("it owns a table".to_owned()),
-            true => self.role = None,
-            false => self.role = Some(self.published_password),
+        let Declared::Role(declared) = &published.declared else {
+            panic!("a role")
+        };
+        match &declared.going {
+            Some(Going::Drop { reassign_to: None }) if self.owns => report.error = Some("it owns a table".to_owned()),
+            Some(Going::Drop { .. }) => self.role = None,
+            Some(Going::Quarantine) => self.quarantined = self.role.is_some(),
+            None => (self.role, self.quarantined) = (Some(self.published_password), false),
         }
         report.oid = self.role.map(|_| 16_384);
         self.report = Some(report);
@@ -466,10 +473,20 @@ fn passwords_come_from_where_the_spec_says() {
             "as PostgreSQL tells it"
         );
     }
-    let world = World::new(spec(
-        &json!({"adoption": "Full", "managementPolicy": "Observe", "name": "Other"}),
-    ));
+    let world = World::new(spec(&json!({
+        "adoption": "Full", "managementPolicy": "Observe", "name": "Other",
+        "memberOf": [{"role": "pg_monitor"}, {"role": "group", "admin": true, "inherit": false, "set": false}], "endSessions": true,
+    })));
     let declared = declared(&world.wanted());
+    let options = |role: &str| {
+        let of: Membership = declared.member_of[role];
+        [of.admin, of.inherit, of.set]
+    };
+    assert_eq!(
+        (options("pg_monitor"), options("group")),
+        ([false, true, true], [true, false, false])
+    );
+    assert!(declared.end_sessions);
     assert_eq!(
         (declared.adoption, declared.policy),
         (Adoption::Full, ManagementPolicy::Observe)
@@ -510,9 +527,66 @@ fn a_role_that_cannot_be_dropped_holds_the_deletion_until_the_user_lets_it_stay(
         "{message}"
     );
     assert!(!world.is_gone && world.role.is_some());
+    let refused = world.clone();
     world.spec.on_delete = OnDelete::Retain;
     world.rests();
     assert!(world.is_gone && world.published.is_none() && world.role.is_some());
+    // Or lets somebody else own what it owns, or only locks it.
+    let mut given = refused.clone();
+    given.spec.reassign_to = Some("app".to_owned());
+    given.rests();
+    assert!(given.is_gone && given.role.is_none());
+    let mut locked = refused;
+    locked.spec.on_delete = OnDelete::Quarantine;
+    locked.rests();
+    assert!(locked.is_gone && locked.quarantined && locked.published.is_none());
+}
+
+#[test]
+fn a_role_is_quarantined_before_its_user_goes() {
+    let mut world = World::new(spec(&json!({"onDelete": "Quarantine"})));
+    world.rests();
+    world.deleting = true;
+    let decision = world.decided();
+    let Action::Publish(going) = &decision.action else {
+        panic!("{decision:?}")
+    };
+    assert!(going.is_going() && User::confirms(&world.observed(), &decision.action));
+    world.looks(false);
+    let decision = world.decided();
+    assert_eq!((decision.action, world.quarantined), (Action::Wait, false));
+    assert!(
+        decision.message.contains("is to be quarantined") && decision.message.contains("Retain"),
+        "{}",
+        decision.message
+    );
+    world.rests();
+    assert!(world.is_gone && world.quarantined && world.role.is_some());
+}
+
+#[test]
+fn what_was_mended_is_told_and_stays_told() {
+    let mut world = World::new(spec(&json!({})));
+    world.rests();
+    let drift = api::declared::Drift {
+        at: now(),
+        statements: vec![api::declared::PlannedStatement::default()],
+        more: None,
+    };
+    let settles = |world: &mut World, drift: Option<api::declared::Drift>| {
+        world.report.as_mut().unwrap().drift = drift;
+        for _ in 0..2 {
+            world.looks(false);
+            world.now += TimeDelta::minutes(1);
+        }
+    };
+    settles(&mut world, Some(drift.clone()));
+    assert_eq!(
+        (world.phase(), &world.status.declared.drift),
+        (Some(DeclaredPhase::Ready), &Some(drift.clone()))
+    );
+    settles(&mut world, None);
+    assert_eq!(world.status.declared.drift, Some(drift));
 }
 
 /// What may happen meanwhile.
@@ -559,11 +633,12 @@ fn event() -> impl Strategy<Value = Event> {
 proptest! {
     #[test]
     fn whatever_happens_it_comes_to_rest_and_a_deletion_ends(
-        drop in any::<bool>(),
+        on_delete in select(&["Drop", "Quarantine", "Retain"][..]),
         events in prop::collection::vec(event(), 0..30),
     ) {
-        let on_delete = if drop { "Drop" } else { "Retain" };
         let mut world = World::new(spec(&json!({"onDelete": on_delete})));
+        // Of what nobody is told any more nothing is done.
+        let was_lost = events.iter().any(|event| matches!(event, Event::PublishedLost | Event::ClusterGone));
         for event in events {
             match event {
                 Event::Looks => world.looks(false),
@@ -601,7 +676,10 @@ proptest! {
             prop_assert!(world.is_gone, "{:?}", world);
             if has_cluster {
                 prop_assert_eq!(world.published.as_ref(), None);
-                prop_assert!(drop || world.role.is_some() == had_role, "{:?}", world);
+                prop_assert!(on_delete != "Retain" || world.role.is_some() == had_role, "{:?}", world);
+                let is_locked = world.quarantined || world.role.is_none();
+                prop_assert!(on_delete != "Quarantine" || is_locked || was_lost, "{:?}", world);
+                prop_assert!(on_delete == "Quarantine" || !world.quarantined, "{:?}", world);
             }
         } else {
             let wanted = if has_cluster { DeclaredPhase::Ready } else { DeclaredPhase::Pending };

@@ -29,6 +29,7 @@ use crate::builders::Subject;
 use crate::cache::{Cache, Key};
 use crate::caches::Caches;
 use crate::config::Config;
+use crate::events;
 use crate::leader::Lead;
 use crate::metrics::Metrics;
 use crate::observe;
@@ -107,6 +108,7 @@ pub(super) struct Declarers<D: Declaring> {
     pub config: Config,
     pub metrics: Metrics,
     pub clock: Clock,
+    identity: String,
     pub lead: Lead,
     looks: Looks<Memory<D::Own>>,
     handed_on: AllHandedOn,
@@ -172,7 +174,7 @@ impl<D: Declaring> Declarers<D> {
         (requests, caches): (&Requests, &Arc<Caches>),
         config: &Config,
         metrics: &Metrics,
-        clock: &Clock,
+        (clock, identity): (&Clock, &str),
         handed_on: &AllHandedOn,
     ) -> Self {
         Self {
@@ -181,6 +183,7 @@ impl<D: Declaring> Declarers<D> {
             config: config.clone(),
             metrics: metrics.clone(),
             clock: Arc::clone(clock),
+            identity: identity.to_owned(),
             lead: Lead::without_election(),
             looks: Looks::default(),
             handed_on: Arc::clone(handed_on),
@@ -567,7 +570,16 @@ impl<D: Declaring> Host for Declarers<D> {
             let (from, to, because) = (before.phase, after.phase, &decision.message);
             tracing::info!(object = %key, database = %seen.of, ?from, ?to, rule = decision.rule, because, "phase");
         }
-        self.write(key, &seen.object, status).await
+        let drift = after.drift.clone().filter(|drift| before.drift.as_ref() != Some(drift));
+        self.write(key, &seen.object, status).await?;
+        if let Some(drift) = drift {
+            let event = events::drift(D::KIND, seen.object.meta(), &drift, &self.identity);
+            // Not telling people is no reason to stop.
+            if let Err(error) = self.requests.create(&key.namespace, &event).await {
+                tracing::warn!(object = %key, %error, "cannot write an event");
+            }
+        }
+        Ok(())
     }
 
     fn prepared_is_written(_memory: &mut Memory<D::Own>, (): ()) {}

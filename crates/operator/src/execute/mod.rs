@@ -97,8 +97,8 @@ impl Executor {
         Self {
             operations: Askers::new(&requests, &caches, &metrics, &clock, &decisions),
             backups: Askers::new(&requests, &caches, &metrics, &clock, &decisions),
-            users: Declarers::new((&requests, &caches), &config, &metrics, &clock, &handed_on),
-            sql_databases: Declarers::new((&requests, &caches), &config, &metrics, &clock, &handed_on),
+            users: Declarers::new((&requests, &caches), &config, &metrics, (&clock, &identity), &handed_on),
+            sql_databases: Declarers::new((&requests, &caches), &config, &metrics, (&clock, &identity), &handed_on),
             requests,
             caches,
             config,

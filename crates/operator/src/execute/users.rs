@@ -80,7 +80,7 @@ impl Declaring for User {
         let Declared::Role(role) = declared else {
             return Ok(Some(declared));
         };
-        if role.drop || !matches!(role.password, DeclaredPassword::Verifier(_)) {
+        if role.going.is_some() || !matches!(role.password, DeclaredPassword::Verifier(_)) {
             return Ok(Some(Declared::Role(role)));
         }
         let Some(name) = secret(&seen.object.spec, &key.name) else {

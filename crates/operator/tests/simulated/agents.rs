@@ -9,6 +9,7 @@ use api::backup::{
     BackupKind, BackupOrigin, BackupRole, BackupSource, BackupState, BackupTask, SnapshotState, StoredBackup,
     snapshot_name,
 };
+use api::declared::{Drift, PlannedStatement};
 use api::names::{DATA_VOLUME, parse_claim};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -140,16 +141,31 @@ impl Agents {
                 statement => self.catalogue.run(step.database.as_deref().unwrap_or(""), statement),
             });
             let left = planned(&self.catalogue);
+            let ran = first.steps.iter().filter(|step| !left.steps.contains(step));
+            let statements: Vec<_> = ran
+                .map(|step| PlannedStatement {
+                    sql: format!("{:?}", step.statement),
+                    takes: step.takes,
+                    ..PlannedStatement::default()
+                })
+                .collect();
+            let drift = Drift {
+                at: now,
+                statements,
+                more: None,
+            };
+            let before = told["data"][published.declared.uid()].as_str();
+            let before: Option<Report> = before.map(|text| serde_json::from_str(text).unwrap());
             let report = Report {
                 of: published.at,
                 oid: published.declared.oid(&self.catalogue),
-                unseen: false,
                 waits: left.refusal.is_none() && left.waits.is_some(),
                 refusal: left.refusal.or(left.waits),
                 error: error.err(),
-                plan: Vec::new(),
-                more: 0,
+                drift: Some(drift).filter(|drift| !drift.statements.is_empty()),
+                ..Report::default()
             };
+            let report = report.after(before.as_ref());
             data.insert(
                 published.declared.uid().to_owned(),
                 serde_json::to_string(&report).unwrap().into(),

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use fake_api::Verb;
 use fake_api::faults::{Faults, Rates};
 use fastrand::Rng;
-use machine::access::{Database, Object, Privilege, Relation, RelationKind, Schema};
+use machine::access::{Database, Object, Privilege, Relation, RelationKind, Role, Schema};
 use operator::config::Config;
 use serde_json::{Value, json};
 
@@ -323,6 +323,61 @@ fn what_is_deleted_by_hand_is_made_again() {
 }
 
 #[test]
+fn a_user_gets_its_memberships_back_and_leaves_a_role_that_nobody_can_use() {
+    run(1, async || {
+        let world = World::new(Faults::none(), Duration::from_secs(1));
+        let _operator = one(&world).await;
+        let role = |world: &World, name: &str| world.agents.lock().unwrap().catalogue.roles.get(name).cloned();
+        let member_of = json!([{"role": "readers", "admin": true}]);
+        declare(
+            &world,
+            "orders-rw",
+            &json!({"memberOf": member_of, "onDelete": "Quarantine"}),
+        );
+        let waits = |world: &World| is(world, "orders-rw", "Pending") && says(world, "orders-rw", "no role readers");
+        world.until("it waits for the role", waits).await;
+        let change_roles = |change: &dyn Fn(&mut std::collections::BTreeMap<String, Role>)| {
+            change(&mut world.agents.lock().unwrap().catalogue.roles);
+        };
+        change_roles(&|roles| drop(roles.insert("readers".to_owned(), Role::default())));
+        world.until("ready", |world| is(world, "orders-rw", "Ready")).await;
+        assert!(role(&world, "orders-rw").unwrap().member_of["readers"].admin);
+        world.rests(LONG).await;
+        let told = status(&world, "orders-rw");
+        assert!(told["drift"].is_null(), "what it waited for is no drift: {told:#}");
+
+        // What somebody takes is given back, and told.
+        change_roles(&|roles| {
+            let role = roles.get_mut("orders-rw").unwrap();
+            (role.member_of, role.groups) = Default::default();
+        });
+        let mended = |world: &World| status(world, "orders-rw")["drift"]["statements"].is_array();
+        world.until("it is mended and told", mended).await;
+        assert!(role(&world, "orders-rw").unwrap().groups.contains("readers"));
+        let drifts = || {
+            world.server.within(|store, _| {
+                let events = store.everything().filter(|(key, _)| key.kind.group == "events.k8s.io");
+                let events = events.map(|(_, event)| (**event).clone());
+                let of_user = events.filter(|event| event["regarding"]["kind"] == "DatabaseUser");
+                of_user.filter(|event| event["reason"] == "Drift").collect::<Vec<_>>()
+            })
+        };
+        world.rests(LONG).await;
+        let told = drifts();
+        assert_eq!(told.len(), 1, "{told:#?}");
+        assert!(told[0]["note"].as_str().unwrap().contains("GrantRole"), "{told:#?}");
+
+        world.delete(USERS, "orders-rw");
+        world.until("gone", |world| world.list(USERS).is_empty()).await;
+        let left = role(&world, "orders-rw").unwrap();
+        assert!(!left.attributes.login && left.groups.contains("readers"));
+        assert!(left.comment.unwrap().contains(", quarantined since "));
+        assert_eq!((may(&world, "orders-rw").unwrap().len(), handed_on(&world)), (2, 0));
+        assert_eq!(drifts().len(), 1);
+    });
+}
+
+#[test]
 fn a_user_goes_though_its_cluster_hibernates_or_is_gone() {
     KIND.deletions_end(content);
 }
@@ -352,7 +407,7 @@ fn users_come_and_go_whatever_becomes_of_single_requests() {
             world.create(&json!({"replicas": rng.i32(1..=3)}));
             let names = ["a", "b", "c", "d"];
             for name in names {
-                let on_delete = if rng.bool() { "Drop" } else { "Retain" };
+                let on_delete = ["Drop", "Quarantine", "Retain"][rng.usize(..3)];
                 declare(&world, name, &json!({ "onDelete": on_delete }));
                 tokio::time::sleep(Duration::from_millis(rng.u64(0..8_000))).await;
             }

@@ -674,8 +674,10 @@ fn what_was_left_of_making_a_database_goes_with_it() {
     run_batch(&mut catalogue, &plan.batches()[0]);
     let declared = Declared::Database(orders());
     let oid = declared.oid(&catalogue).expect("what is begun is known");
-    let Declared::Database(going) = declared.going(oid) else {
-        panic!("a database")
+    let going = DeclaredDatabase {
+        drop: true,
+        oid: Some(oid),
+        ..orders()
     };
     let plan = planned(&going, &catalogue);
     run(&mut catalogue, &plan);

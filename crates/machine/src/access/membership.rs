@@ -1,0 +1,147 @@
+//! Memberships of a role in others.
+//!
+//! Who may write DatabaseUsers needs no right on the cluster. So no user becomes a member of a role that reaches the server's files or
+//! programs, or that may do more with the cluster than a DatabaseUser can: neither directly nor through roles between.
+
+use std::collections::BTreeSet;
+
+use api::user::may_have_members;
+
+use super::catalogue::{Catalogue, Role};
+use super::declared::DeclaredRole;
+use super::plan::Step;
+use super::statement::{Membership, Statement};
+
+/// What PostgreSQL 16 and later grants to a role with CREATEROLE on each role that it makes.
+const OF_A_CREATOR: Membership = Membership {
+    admin: true,
+    inherit: false,
+    set: false,
+};
+
+/// Why the role cannot be a member of what is declared.
+pub(super) fn refusal(declared: &DeclaredRole, catalogue: &Catalogue) -> Option<String> {
+    let name = &declared.name;
+    declared.member_of.iter().find_map(|(group, membership)| {
+        if group.starts_with("pg_") && may_have_members(group) && !catalogue.roles.contains_key(group) {
+            return Some(format!("PostgreSQL of this version has no role {group}"));
+        }
+        if let Some(why) = too_mighty(catalogue, group) {
+            return Some(format!("role {name} cannot be a member of {group}: {why}"));
+        }
+        if reached(catalogue, group).contains(name.as_str()) {
+            return Some(format!(
+                "role {name} cannot be a member of {group}: {group} is itself a member of {name}"
+            ));
+        }
+        let is_plain = membership.inherit && membership.set;
+        (catalogue.plain_memberships && !is_plain).then(|| {
+            format!(
+                "PostgreSQL before 16 has no INHERIT and SET of single memberships: remove inherit: false and set: false of {group}"
+            )
+        })
+    })
+}
+
+/// Why nobody may become this role by a DatabaseUser. A role that is not there may be anything yet.
+pub(super) fn too_mighty(catalogue: &Catalogue, role: &str) -> Option<String> {
+    reached(catalogue, role).into_iter().find_map(|role| {
+        if !may_have_members(role) {
+            return Some(format!(
+                "{role} reaches files, programs or other servers, or is the operator's or the superuser's"
+            ));
+        }
+        let is_mighty = catalogue.roles.get(role).is_some_and(|found| found.is_mighty);
+        is_mighty.then(|| format!("{role} is a superuser, or has CREATEROLE, CREATEDB, REPLICATION or BYPASSRLS"))
+    })
+}
+
+/// Why what the role is a member of already is too much for a user.
+pub(super) fn has_too_much(role: &Role, catalogue: &Catalogue) -> Option<String> {
+    role.groups.iter().find_map(|group| too_mighty(catalogue, group))
+}
+
+/// The role, and all that it is a member of, directly or through others.
+fn reached<'a>(catalogue: &'a Catalogue, role: &'a str) -> BTreeSet<&'a str> {
+    let mut reached = BTreeSet::new();
+    let mut next = vec![role];
+    while let Some(role) = next.pop() {
+        if reached.insert(role) {
+            let groups = catalogue.roles.get(role).into_iter().flat_map(|found| &found.groups);
+            next.extend(groups.map(String::as_str));
+        }
+    }
+    reached
+}
+
+/// A role that the role is to be a member of and that is not there.
+pub(super) fn missing(declared: &DeclaredRole, catalogue: &Catalogue) -> Option<String> {
+    let mut groups = declared.member_of.keys();
+    let missing = groups.find(|group| !catalogue.roles.contains_key(*group))?;
+    Some(format!("there is no role {missing}, which it is to be a member of"))
+}
+
+/// The memberships that are missing, and those that are not declared. What others than superusers have granted is not looked at.
+pub(super) fn of_memberships(
+    declared: &DeclaredRole,
+    catalogue: &Catalogue,
+    role: Option<&Role>,
+    keeps: bool,
+    steps: &mut Vec<Step>,
+) {
+    let plain = catalogue.plain_memberships;
+    let mut step = |statement, takes| {
+        steps.push(Step {
+            database: None,
+            statement,
+            takes,
+        });
+    };
+    let there = |group: &&String| catalogue.roles.contains_key(*group);
+    for (group, wanted) in declared.member_of.iter().filter(|(group, _)| there(group)) {
+        let has = role.and_then(|role| role.member_of.get(group)).copied();
+        let wanted = match has.filter(|_| keeps) {
+            Some(has) => wanted.or(has),
+            None => *wanted,
+        };
+        if has == Some(wanted) {
+            continue;
+        }
+        let takes = has.is_some_and(|has| wanted.or(has) != wanted);
+        if takes && plain {
+            // There is no statement that grants it without ADMIN.
+            step(revoke(declared, group), true);
+        }
+        let grant = Statement::GrantRole {
+            role: group.clone(),
+            to: declared.name.clone(),
+            membership: wanted,
+            plain,
+        };
+        step(grant, takes);
+    }
+    let has = role.into_iter().flat_map(|role| &role.member_of);
+    for (group, has) in has.filter(|_| !keeps) {
+        if !declared.member_of.contains_key(group) && *has != OF_A_CREATOR {
+            step(revoke(declared, group), true);
+        }
+    }
+}
+
+fn revoke(declared: &DeclaredRole, group: &str) -> Statement {
+    Statement::RevokeRole {
+        role: group.to_owned(),
+        from: declared.name.clone(),
+    }
+}
+
+impl Membership {
+    /// What either of the two gives.
+    fn or(self, other: Self) -> Self {
+        Self {
+            admin: self.admin || other.admin,
+            inherit: self.inherit || other.inherit,
+            set: self.set || other.set,
+        }
+    }
+}
