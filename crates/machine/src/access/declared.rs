@@ -128,8 +128,9 @@ pub struct DeclaredRole {
     /// How much of the plan is run.
     #[serde(default)]
     pub policy: ManagementPolicy,
-    /// The DatabaseUser goes, and this becomes of the role.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// The DatabaseUser goes, and this becomes of the role. An agent that is older than the quarantine knows `drop` as true or false:
+    /// it passes over such an entry, and does not make the role again.
+    #[serde(rename = "drop", default, skip_serializing_if = "Option::is_none")]
     pub going: Option<Going>,
 }
 

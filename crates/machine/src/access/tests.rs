@@ -684,6 +684,21 @@ fn each_reason_against_a_membership_is_told() {
 }
 
 #[test]
+fn an_older_agent_does_not_take_a_role_that_goes_for_one_that_stays() {
+    let text = |going: Option<Going>| {
+        let declared = DeclaredRole { going, ..user("app") };
+        let text = serde_json::to_value(&declared).unwrap();
+        assert_eq!(serde_json::from_value::<DeclaredRole>(text.clone()).unwrap(), declared);
+        text
+    };
+    assert!(text(None)["drop"].is_null());
+    for going in [Going::Quarantine, Going::Drop { reassign_to: None }] {
+        let told = &text(Some(going))["drop"];
+        assert!(!told.is_null() && !told.is_boolean(), "{told}");
+    }
+}
+
+#[test]
 fn what_is_owned_is_given_to_no_mightier_role() {
     let mut catalogue = Catalogue::default();
     for name in ["app", "boss", "pg_read_server_files"] {
