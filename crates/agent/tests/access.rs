@@ -58,6 +58,7 @@ fn user(name: &str) -> DeclaredRole {
         password: Password::None,
         grants: Vec::new(),
         member_of: BTreeMap::new(),
+        lists_memberships: true,
         end_sessions: false,
         adoption: Adoption::default(),
         policy: Policy::default(),

@@ -51,9 +51,9 @@ pub struct DatabaseUserSpec {
     /// What the role may do beyond that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
-    /// Other roles that the role is a member of.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub member_of: Vec<Membership>,
+    /// Other roles that the role is a member of, and no more. If absent, its memberships are left as they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member_of: Option<Vec<Membership>>,
     /// Whether the role may log in.
     #[serde(default = "yes")]
     pub login: bool,
@@ -163,18 +163,17 @@ pub struct Membership {
     pub set: bool,
 }
 
-/// PostgreSQL's own roles that a user may be a member of. The others reach files, programs or other servers, or have no members.
-pub const PREDEFINED_ROLES: [&str; 11] = [
+/// PostgreSQL's own roles that a user may be a member of. The others reach files, programs or other servers, have no members, or can stop the
+/// whole cluster: `pg_signal_backend` ends replication, `pg_maintain` locks PostgreSQL's own tables.
+pub const PREDEFINED_ROLES: [&str; 9] = [
     "pg_monitor",
     "pg_read_all_settings",
     "pg_read_all_stats",
     "pg_stat_scan_tables",
     "pg_read_all_data",
     "pg_write_all_data",
-    "pg_signal_backend",
     "pg_signal_autovacuum_worker",
     "pg_checkpoint",
-    "pg_maintain",
     "pg_use_reserved_connections",
 ];
 
@@ -292,12 +291,20 @@ const RULES: [Rule<DatabaseUserSpec>; 8] = [
     },
     Rule {
         cel: "!has(self.memberOf) || self.memberOf.all(of, of.role in ['pg_monitor', 'pg_read_all_settings', 'pg_read_all_stats', \
-              'pg_stat_scan_tables', 'pg_read_all_data', 'pg_write_all_data', 'pg_signal_backend', 'pg_signal_autovacuum_worker', \
-              'pg_checkpoint', 'pg_maintain', 'pg_use_reserved_connections'] || !(of.role in ['postgres', 'public', 'none'] \
+              'pg_stat_scan_tables', 'pg_read_all_data', 'pg_write_all_data', 'pg_signal_autovacuum_worker', \
+              'pg_checkpoint', 'pg_use_reserved_connections'] || !(of.role in ['postgres', 'public', 'none'] \
               || of.role.startsWith('pg_') || of.role.startsWith('cdb_')))",
         message: "memberOf must not name postgres, public, none, a role of the operator (cdb_), or one of PostgreSQL (pg_) that reaches \
-                  files, programs or other servers: remove it",
-        holds: |spec| spec.member_of.iter().all(|of| may_have_members(&of.role)),
+                  files, programs or other servers, or can stop the cluster: remove it",
+        holds: |spec| spec.member_of.iter().flatten().all(|of| may_have_members(&of.role)),
+    },
+    Rule {
+        cel: "!has(self.memberOf) || self.memberOf.all(of, !(has(of.admin) && of.admin) || of.inherit || of.set)",
+        message: "memberOf: admin alone is what PostgreSQL gives to who makes a role, and cannot be told from that: set inherit or set, too",
+        holds: |spec| {
+            let mut all = spec.member_of.iter().flatten();
+            all.all(|of| !of.admin || of.inherit || of.set)
+        },
     },
     Rule {
         cel: "!has(self.connectionLimit) || self.connectionLimit <= 2147483647",
@@ -352,7 +359,7 @@ pub fn refusal(spec: &DatabaseUserSpec, resource: &str) -> Option<String> {
              and does not begin with pg_ or cdb_"
         ));
     }
-    let roles = spec.member_of.iter().map(|of| &of.role);
+    let roles = spec.member_of.iter().flatten().map(|of| &of.role);
     let grants = spec.all_grants();
     let in_grants = grants
         .iter()

@@ -73,6 +73,15 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
             "memberOf must not name",
         ),
         (json!({"memberOf": [{"role": "postgres"}]}), "memberOf must not name"),
+        (
+            json!({"memberOf": [{"role": "pg_signal_backend"}]}),
+            "memberOf must not name",
+        ),
+        (json!({"memberOf": [{"role": "pg_maintain"}]}), "memberOf must not name"),
+        (
+            json!({"memberOf": [{"role": "a", "admin": true, "inherit": false, "set": false}]}),
+            "memberOf: admin alone",
+        ),
         (json!({"grants": [{"database": "app"}]}), ""),
         (
             json!({"grants": [{"database": "app", "schemas": []}]}),

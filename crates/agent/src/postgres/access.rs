@@ -326,7 +326,7 @@ impl Sql {
             match ran {
                 // The next one sees it: of two of one name the first has the role.
                 Ok(()) => model(&batch, known),
-                Err(error) if batch.database.is_none() => return Err(error),
+                Err(error) if batch.database.is_none() && !batch.memberships => return done.and(Err(error)),
                 Err(error) => done = done.and(Err(error)),
             }
         }

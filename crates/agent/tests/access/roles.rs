@@ -120,16 +120,16 @@ fn a_member_can_do_what_its_roles_can_and_nothing_mightier_is_given_to_it() {
 
 /// From PostgreSQL 16 on each grantor grants for itself, and CREATEROLE gives its owner what it makes.
 async fn what_others_grant_is_theirs(instance: &mut Instance, session: &Client, major: u16) {
-    let script = "CREATE ROLE boss CREATEROLE; GRANT pg_signal_backend TO boss WITH ADMIN OPTION;
+    let script = "CREATE ROLE boss CREATEROLE; GRANT pg_stat_scan_tables TO boss WITH ADMIN OPTION;
         GRANT pg_checkpoint TO worker; GRANT pg_read_all_data TO worker;
-        SET SESSION AUTHORIZATION boss; GRANT pg_signal_backend TO worker; CREATE ROLE made; RESET SESSION AUTHORIZATION";
+        SET SESSION AUTHORIZATION boss; GRANT pg_stat_scan_tables TO worker; CREATE ROLE made; RESET SESSION AUTHORIZATION";
     session.batch_execute(script).await.expect("made");
     let wanted = member("worker", &[("pg_read_all_data", PLAIN)]);
     is_done(&settle(instance, &wanted).await);
     let has = memberships(instance, "worker").await;
     let expected = match major {
         15 => "pg_read_all_data a=false by postgres",
-        _ => "pg_read_all_data a=false i=true s=true by postgres, pg_signal_backend a=false i=true s=true by boss",
+        _ => "pg_read_all_data a=false i=true s=true by postgres, pg_stat_scan_tables a=false i=true s=true by boss",
     };
     assert_eq!(has, expected);
     if major >= 16 {
@@ -145,9 +145,9 @@ async fn what_others_grant_is_theirs(instance: &mut Instance, session: &Client, 
         let before = memberships(instance, "boss").await;
         assert!(before.contains("made a=true i=false s=false by postgres"), "{before}");
         let settled = settle(instance, &taken).await;
-        let why = settled.error.expect("it has granted pg_signal_backend");
+        let why = settled.error.expect("it has granted pg_stat_scan_tables");
         assert!(why.contains("dependent privileges exist"), "{why}");
-        let script = "REVOKE pg_signal_backend FROM worker GRANTED BY boss";
+        let script = "REVOKE pg_stat_scan_tables FROM worker GRANTED BY boss";
         session.batch_execute(script).await.expect("revoked");
         is_done(&settle(instance, &taken).await);
         assert_eq!(

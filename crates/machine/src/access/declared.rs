@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::declared::{Adoption, ManagementPolicy};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::catalogue::Catalogue;
 use super::statement::{Attributes, Membership, Privilege, Secret};
@@ -119,6 +119,9 @@ pub struct DeclaredRole {
     /// Other roles that it is a member of.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub member_of: BTreeMap<String, Membership>,
+    /// These are all. An operator that does not know of memberships does not say so, and none is taken away then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lists_memberships: bool,
     /// Its sessions are ended when it may not log in any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub end_sessions: bool,
@@ -130,8 +133,28 @@ pub struct DeclaredRole {
     pub policy: ManagementPolicy,
     /// The DatabaseUser goes, and this becomes of the role. An agent that is older than the quarantine knows `drop` as true or false:
     /// it passes over such an entry, and does not make the role again.
-    #[serde(rename = "drop", default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        rename = "drop",
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "going"
+    )]
     pub going: Option<Going>,
+}
+
+/// An operator of before the quarantine says `true` for a drop.
+fn going<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Going>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Said {
+        Drops(bool),
+        Going(Going),
+    }
+    Ok(match Option::deserialize(deserializer)? {
+        Some(Said::Drops(true)) => Some(Going::Drop { reassign_to: None }),
+        Some(Said::Going(going)) => Some(going),
+        Some(Said::Drops(false)) | None => None,
+    })
 }
 
 /// What becomes of a role whose DatabaseUser goes.

@@ -121,11 +121,26 @@ pub(super) fn of_memberships(
         step(grant, takes);
     }
     let has = role.into_iter().flat_map(|role| &role.member_of);
-    for (group, has) in has.filter(|_| !keeps) {
+    for (group, has) in has.filter(|_| !keeps && declared.lists_memberships) {
         if !declared.member_of.contains_key(group) && *has != OF_A_CREATOR {
             step(revoke(declared, group), true);
         }
     }
+}
+
+/// What a role of ours has and must not have, since the other one has become too mighty after it was given.
+pub(super) fn taken_back(declared: &DeclaredRole, catalogue: &Catalogue, role: &Role) -> Vec<Step> {
+    let given = role
+        .member_of
+        .keys()
+        .filter(|group| declared.member_of.contains_key(*group));
+    let too_much = given.filter(|group| too_mighty(catalogue, group).is_some());
+    let step = |group: &String| Step {
+        database: None,
+        statement: revoke(declared, group),
+        takes: true,
+    };
+    too_much.map(step).collect()
 }
 
 fn revoke(declared: &DeclaredRole, group: &str) -> Statement {

@@ -36,6 +36,8 @@ pub struct Batch<'a> {
     pub steps: &'a [Step],
     /// It is one statement that PostgreSQL runs in no transaction block.
     pub alone: bool,
+    /// It is about memberships: what PostgreSQL refuses of them, since somebody has made use of them, keeps nothing else from being done.
+    pub memberships: bool,
 }
 
 impl Plan {
@@ -53,7 +55,11 @@ impl Plan {
         let mut rest = self.steps.as_slice();
         while let Some(first) = rest.first() {
             let alone = first.statement.runs_alone();
-            let joins = |step: &&Step| step.database == first.database && !step.statement.runs_alone();
+            let memberships = first.statement.is_membership();
+            let joins = |step: &&Step| {
+                let is_alike = step.database == first.database && step.statement.is_membership() == memberships;
+                is_alike && !step.statement.runs_alone()
+            };
             let length = match alone {
                 true => 1,
                 false => rest.iter().take_while(joins).count(),
@@ -63,6 +69,7 @@ impl Plan {
                 database: first.database.as_deref(),
                 steps,
                 alone,
+                memberships,
             });
             rest = later;
         }

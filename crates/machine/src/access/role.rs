@@ -27,16 +27,20 @@ pub(super) fn plan_role(
     }
     let keeps = declared.adoption == Adoption::KeepUnlisted || declared.policy == ManagementPolicy::Additive;
     if let Some(why) = refusal(declared, role, keeps, catalogue, others) {
-        return Plan::refused(why);
+        let own = role.filter(|role| !keeps && is_own(declared, role));
+        return Plan {
+            steps: own.map_or_else(Vec::new, |role| membership::taken_back(declared, catalogue, role)),
+            ..Plan::refused(why)
+        };
     }
     let mut steps = Vec::new();
     let attributes = of_role(declared, role, keeps, &matches, &mut steps);
-    membership::of_memberships(declared, catalogue, role, keeps, &mut steps);
     let is_over = |until| until <= catalogue.now;
     let may_log_in = attributes.login && !attributes.valid_until.is_some_and(is_over);
     if let Some(role) = role.filter(|_| declared.end_sessions && !may_log_in && !keeps) {
         end_sessions(&declared.name, role, &mut steps);
     }
+    membership::of_memberships(declared, catalogue, role, keeps, &mut steps);
     of_grants(declared, catalogue, keeps, &mut steps);
     let waits = membership::missing(declared, catalogue).or_else(|| missing(declared, catalogue));
     if waits.is_some() {

@@ -81,6 +81,11 @@ pub enum Statement {
 }
 
 impl Statement {
+    /// Whether it is about the membership of a role in another.
+    pub fn is_membership(&self) -> bool {
+        matches!(self, Self::GrantRole { .. } | Self::RevokeRole { .. })
+    }
+
     /// Whether it runs in a transaction of its own: PostgreSQL asks for that, or what stands before it must hold already.
     pub fn runs_alone(&self) -> bool {
         match self {

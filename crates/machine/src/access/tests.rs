@@ -202,6 +202,7 @@ fn declared() -> impl Strategy<Value = DeclaredRole> {
             password,
             grants,
             member_of,
+            lists_memberships: true,
             end_sessions,
             adoption,
             policy,
@@ -504,6 +505,7 @@ fn user(name: &str) -> DeclaredRole {
         password: Password::None,
         grants: Vec::new(),
         member_of: BTreeMap::new(),
+        lists_memberships: true,
         end_sessions: false,
         adoption: Adoption::default(),
         policy: Policy::default(),
@@ -634,7 +636,10 @@ fn each_reason_against_a_membership_is_told() {
         ("boss", "boss is a superuser, or has CREATEROLE"),
         ("between", "boss is a superuser, or has CREATEROLE"),
         ("app", "app is itself a member of app"),
-        ("pg_maintain", "PostgreSQL of this version has no role pg_maintain"),
+        (
+            "pg_use_reserved_connections",
+            "PostgreSQL of this version has no role pg_use_reserved_connections",
+        ),
     ] {
         let plan = planned(&member(group), &catalogue);
         assert!(plan.refusal.as_ref().is_some_and(|why| why.contains(words)), "{plan:?}");
@@ -832,4 +837,62 @@ fn what_is_not_there_is_waited_for_and_the_rest_is_done() {
     // Named rightly, it is what the role has.
     wanted.grants[0].schemas.clear();
     assert!(planned(&wanted, &catalogue).steps.iter().any(|step| step.takes));
+}
+
+#[test]
+fn memberships_that_the_spec_does_not_list_are_left_alone() {
+    let (mut wanted, mut catalogue) = (user("app"), Catalogue::default());
+    wanted.lists_memberships = false;
+    let ours = Role {
+        comment: Some("made for DatabaseUser u1".to_owned()),
+        member_of: [("group".to_owned(), PLAIN)].into(),
+        groups: ["group".to_owned()].into(),
+        ..Role::default()
+    };
+    catalogue.roles = [("app".to_owned(), ours), ("group".to_owned(), Role::default())].into();
+    assert!(
+        !planned(&wanted, &catalogue)
+            .steps
+            .iter()
+            .any(|step| step.statement.is_membership())
+    );
+    wanted.lists_memberships = true;
+    assert!(
+        planned(&wanted, &catalogue)
+            .steps
+            .iter()
+            .any(|step| step.statement.is_membership())
+    );
+
+    // What has become too mighty after it was given is taken back, and by itself.
+    wanted.member_of = [("group".to_owned(), PLAIN)].into();
+    catalogue.roles.get_mut("group").unwrap().is_mighty = true;
+    let plan = planned(&wanted, &catalogue);
+    assert!(plan.refusal.is_some());
+    let revoked = Statement::RevokeRole {
+        role: "group".to_owned(),
+        from: "app".to_owned(),
+    };
+    assert_eq!(
+        plan.steps.iter().map(|step| &step.statement).collect::<Vec<_>>(),
+        [&revoked]
+    );
+    assert!(plan.batches().iter().all(|batch| batch.memberships));
+}
+
+#[test]
+fn a_drop_of_an_earlier_operator_is_understood() {
+    let read = |drop: &str| {
+        let mut entry = serde_json::to_value(user("app")).unwrap();
+        entry["drop"] = serde_json::from_str(drop).unwrap();
+        serde_json::from_value::<DeclaredRole>(entry).unwrap().going
+    };
+    assert_eq!(read("true"), Some(Going::Drop { reassign_to: None }));
+    assert_eq!((read("false"), read("null")), (None, None));
+    let reassigned = Going::Drop {
+        reassign_to: Some("other".to_owned()),
+    };
+    for going in [Going::Quarantine, reassigned] {
+        assert_eq!(read(&serde_json::to_string(&going).unwrap()), Some(going));
+    }
 }

@@ -52,7 +52,7 @@ impl Declares for Database {
         spec.database(resource)
     }
 
-    fn going(wanted: &Wanted<'_, DatabaseSpec>, oid: u32) -> Option<Declared> {
+    fn going(wanted: &Wanted<'_, DatabaseSpec>, oid: u32, _owner: Option<&str>) -> Option<Declared> {
         let going = DeclaredDatabase {
             drop: true,
             oid: Some(oid),

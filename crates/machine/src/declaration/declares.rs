@@ -30,7 +30,7 @@ pub trait Declares: Sized + 'static {
     /// Name of the object in PostgreSQL. `resource` is the name of the resource.
     fn object<'a>(spec: &'a Self::Spec, resource: &'a str) -> &'a str;
     /// What is declared of the object with this OID when the resource is deleted; `None`: it stays as it is.
-    fn going(wanted: &Wanted<'_, Self::Spec>, oid: u32) -> Option<Declared>;
+    fn going(wanted: &Wanted<'_, Self::Spec>, oid: u32, owner: Option<&str>) -> Option<Declared>;
     /// What is declared, as far as the spec says it: without the verifier of a password.
     fn declared(wanted: &Wanted<'_, Self::Spec>) -> Declared;
     /// The part of the status that all kinds have.

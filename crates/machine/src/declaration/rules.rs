@@ -150,7 +150,9 @@ fn leave<K: Declares>(facts: &Facts<'_, K>) -> Option<Proposal> {
     let published = facts.observed.published.get()?.as_ref()?;
     let report = facts.told();
     let oid = report.and_then(|report| report.oid);
-    let going = K::going(wanted, oid.unwrap_or_default()).filter(|_| wanted.deleting)?;
+    let cluster = facts.observed.cluster.get().and_then(Option::as_ref);
+    let owner = cluster.map(|cluster| cluster.owner.as_str());
+    let going = K::going(wanted, oid.unwrap_or_default(), owner).filter(|_| wanted.deleting)?;
     let done = going.outcome();
     if !facts.observed.has_reports {
         return Some(facts.deleting(Action::MakeReports, format!("the {object} is to be {done}")));

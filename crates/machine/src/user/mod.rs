@@ -63,7 +63,11 @@ impl Declares for User {
         spec.role(resource)
     }
 
-    fn going(wanted: &Wanted<'_, DatabaseUserSpec>, _oid: u32) -> Option<Declared> {
+    fn going(wanted: &Wanted<'_, DatabaseUserSpec>, _oid: u32, owner: Option<&str>) -> Option<Declared> {
+        // The cluster needs it.
+        if owner == Some(wanted.spec.role(wanted.name)) {
+            return None;
+        }
         let going = match wanted.spec.on_delete {
             OnDelete::Retain => return None,
             OnDelete::Quarantine => Going::Quarantine,
@@ -104,13 +108,20 @@ fn owner(facts: &Facts<'_, User>) -> Option<Proposal> {
         .password
         .as_ref()
         .is_some_and(|password| password.external);
-    (role == cluster.owner && !is_external).then(|| {
-        failed(format!(
-            "role {role} is the owner of the first database, and has the password of Secret {}-app: set password.external: true, or \
-             another spec.name",
+    if role != cluster.owner {
+        return None;
+    }
+    let what = match (is_external, facts.wanted.spec.on_delete) {
+        (true, OnDelete::Retain) => return None,
+        (true, OnDelete::Quarantine | OnDelete::Drop) => "is needed: set onDelete: Retain".to_owned(),
+        (false, _) => format!(
+            "has the password of Secret {}-app: set password.external: true",
             facts.cluster_name()
-        ))
-    })
+        ),
+    };
+    Some(failed(format!(
+        "role {role} is the owner of the first database, and {what}, or another spec.name"
+    )))
 }
 
 fn credentials(facts: &Facts<'_, User>) -> Option<Proposal> {
@@ -157,7 +168,8 @@ fn declared(wanted: &Wanted<'_, DatabaseUserSpec>) -> DeclaredRole {
         },
         password,
         grants: spec.all_grants().into_iter().map(access).collect(),
-        member_of: spec.member_of.iter().map(membership).collect(),
+        member_of: spec.member_of.iter().flatten().map(membership).collect(),
+        lists_memberships: spec.member_of.is_some(),
         end_sessions: spec.end_sessions,
         adoption: spec.adoption,
         policy: spec.management_policy,

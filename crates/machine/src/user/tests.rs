@@ -475,7 +475,7 @@ fn passwords_come_from_where_the_spec_says() {
     }
     let world = World::new(spec(&json!({
         "adoption": "Full", "managementPolicy": "Observe", "name": "Other",
-        "memberOf": [{"role": "pg_monitor"}, {"role": "group", "admin": true, "inherit": false, "set": false}], "endSessions": true,
+        "memberOf": [{"role": "pg_monitor"}, {"role": "group", "admin": false, "inherit": false, "set": false}], "endSessions": true,
     })));
     let declared = declared(&world.wanted());
     let options = |role: &str| {
@@ -484,7 +484,7 @@ fn passwords_come_from_where_the_spec_says() {
     };
     assert_eq!(
         (options("pg_monitor"), options("group")),
-        ([false, true, true], [true, false, false])
+        ([false, true, true], [false, false, false])
     );
     assert!(declared.end_sessions);
     assert_eq!(
