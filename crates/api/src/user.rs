@@ -260,7 +260,7 @@ impl DatabaseUserSpec {
     }
 }
 
-const RULES: [Rule<DatabaseUserSpec>; 8] = [
+const RULES: [Rule<DatabaseUserSpec>; 9] = [
     Rule {
         cel: "!has(self.permissions) || size(self.permissions) == 0 || has(self.database)",
         message: "permissions needs database: name the database, or use grants",
