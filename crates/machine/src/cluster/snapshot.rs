@@ -90,7 +90,7 @@ fn recovered_from(spec: &ClusteredDatabaseSpec, status: &ClusteredDatabaseStatus
 
 /// Whether the first database is made on a volume from a VolumeSnapshot, so that it must be the first instance's.
 pub(super) fn is_recovered_from(facts: &Facts<'_>) -> bool {
-    recovered_from(&facts.wanted.spec, facts.status).is_some()
+    recovered_from(facts.wanted.spec, facts.status).is_some()
 }
 
 /// The VolumeSnapshots that no backup has, and none can get.
@@ -192,7 +192,7 @@ fn remove(facts: &Facts<'_>) -> Option<Proposal> {
 }
 
 fn claim_from_snapshot(facts: &Facts<'_>) -> Option<Proposal> {
-    let name = recovered_from(&facts.wanted.spec, facts.status)?;
+    let name = recovered_from(facts.wanted.spec, facts.status)?;
     facts.observed.claims.get()?;
     if facts.data_claim(0).is_some() {
         return None;
