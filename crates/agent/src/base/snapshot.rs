@@ -32,7 +32,7 @@ pub(super) struct Stopped {
 }
 
 /// Waits in backup mode until the VolumeSnapshot of this name is taken, and then until it is ready. `tell` is called at the begin, and with
-/// each word of the storage.
+/// each message of the storage.
 pub(super) async fn take_snapshot(
     order: &Order,
     name: &str,
@@ -77,14 +77,17 @@ async fn reached(
     let mut message = None;
     let waited = timeout(limit, async {
         loop {
-            let word = heard.borrow_and_update().clone().filter(|word| word.name == name);
-            if let Some(word) = word {
-                if word.message != message {
-                    message = word.message;
+            let progress = heard
+                .borrow_and_update()
+                .clone()
+                .filter(|progress| progress.name == name);
+            if let Some(progress) = progress {
+                if progress.message != message {
+                    message = progress.message;
                     tell(message.clone());
                 }
-                if word.state >= state {
-                    return Ok(word.state);
+                if progress.state >= state {
+                    return Ok(progress.state);
                 }
             }
             heard.changed().await.context("the agent says nothing any more")?;

@@ -51,7 +51,7 @@ pub fn work() -> anyhow::Result<()> {
         for line in std::io::stdin().lock().lines() {
             let Ok(line) = line else { break };
             match serde_json::from_str(&line) {
-                Ok(word) => drop(hear.send(Some(word))),
+                Ok(progress) => drop(hear.send(Some(progress))),
                 Err(error) => eprintln!("a line is not understood: {error}"),
             }
         }

@@ -160,6 +160,14 @@ pub(super) fn with_margin(bytes: u64) -> u64 {
     bytes.saturating_add((bytes / 10).max(4 * (16 << 20)))
 }
 
+/// Removes a file. Does nothing if there is no such file.
+pub(super) fn remove_file(path: &Path) -> Result<(), VolumeError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
 /// Removes a directory with its content; links are removed, not followed. Does nothing if there is no such directory.
 pub(super) fn remove_tree(path: &Path) -> Result<(), VolumeError> {
     match fs::remove_dir_all(path) {

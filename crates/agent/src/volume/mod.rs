@@ -24,7 +24,6 @@ mod wal;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,7 +32,7 @@ use machine::protocol::{Epoch, Lsn, Volume as Kind};
 
 use crate::tools::Tools;
 
-use files::{exists, failed, is_empty, remove_tree};
+use files::{exists, failed, is_empty, remove_file, remove_tree};
 
 pub use control::{ClusterState, ControlData, EnforcedSettings, WalSizes};
 pub(crate) use file_systems::FileSystems;
@@ -449,10 +448,7 @@ impl Volume {
             remove_tree(wal)?;
         }
         remove_tree(&self.staging())?;
-        match fs::remove_file(&marker) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", &marker)(error)),
-            _ => {}
-        }
+        remove_file(&marker)?;
         sync_parent(&marker).map_err(failed("sync", &marker))?;
         sync_parent(&pgdata).map_err(failed("sync", &self.data))
     }

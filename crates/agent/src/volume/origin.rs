@@ -2,11 +2,9 @@
 //! with.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use super::files::{exists, failed, read_if_there, sync_parent, write_atomically};
+use super::files::{exists, failed, read_if_there, remove_file, sync_parent, write_atomically};
 use super::{Volume, VolumeError};
 
 impl Volume {
@@ -69,10 +67,8 @@ impl Volume {
             });
         }
         for path in [self.member_file(), self.certificate_file()] {
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed("remove", &path)(error)),
-                _ => sync_parent(&path).map_err(failed("sync", &path))?,
-            }
+            remove_file(&path)?;
+            sync_parent(&path).map_err(failed("sync", &path))?;
         }
         Ok(())
     }
@@ -88,6 +84,8 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::volume::tests::Scratch;
 

@@ -1,10 +1,9 @@
 //! A volume that was made from a VolumeSnapshot: it has the data of another member, and all that its agent knew.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::files::{damaged, exists, failed, make_directory, remove_tree, sync_parent};
+use super::files::{damaged, exists, failed, make_directory, remove_file, remove_tree, sync_parent};
 use super::{Volume, VolumeError, reservation};
 
 impl Volume {
@@ -66,13 +65,6 @@ impl Volume {
 
     fn snapshot_pgdata(&self) -> PathBuf {
         self.snapshot().join("pgdata")
-    }
-}
-
-fn remove_file(path: &Path) -> Result<(), VolumeError> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("remove", path)(error)),
-        _ => Ok(()),
     }
 }
 

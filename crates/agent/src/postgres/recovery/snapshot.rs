@@ -7,7 +7,7 @@ use std::path::Path;
 use backup::base::Snapshot;
 use machine::recovery::Plan;
 
-use super::{RecoveryError, blocking_file, link_wal};
+use super::{RecoveryError, blocking_file, link_wal, remove_if_there};
 use crate::tools::Tools;
 use crate::volume::{Volume, make_directory, write_for_now};
 
@@ -68,14 +68,17 @@ pub(super) async fn stage(
 
 fn as_backup(pgdata: &Path, wal: Option<&Path>, label: &str) -> io::Result<()> {
     for file in FILES {
-        gone(fs::remove_file(pgdata.join(file)))?;
+        remove_if_there(&pgdata.join(file))?;
     }
     for name in DIRECTORIES {
         let directory = pgdata.join(name);
         if fs::symlink_metadata(&directory).is_ok_and(|found| found.is_symlink()) {
             fs::remove_file(&directory)?;
         }
-        gone(fs::remove_dir_all(&directory))?;
+        match fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         if name != "pg_wal" || wal.is_none() {
             make_directory(&directory)?;
         }
@@ -85,14 +88,6 @@ fn as_backup(pgdata: &Path, wal: Option<&Path>, label: &str) -> io::Result<()> {
     }
     make_directory(&pgdata.join("pg_wal/archive_status"))?;
     write_for_now(&pgdata.join("backup_label"), label.as_bytes(), 0o600)
-}
-
-/// What is not there need not be removed.
-fn gone(removed: io::Result<()>) -> io::Result<()> {
-    match removed {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]
