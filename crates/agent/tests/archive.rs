@@ -56,6 +56,12 @@ fn waiting(cluster: &Cluster, ordinal: u32) -> BTreeSet<String> {
     ready.collect()
 }
 
+/// The timeline that the primary writes.
+async fn timeline(cluster: &Cluster, primary: u32) -> u32 {
+    let file = cluster.sql(primary, "SELECT pg_walfile_name(pg_current_wal_lsn())");
+    u32::from_str_radix(&file.await.expect("a name")[..8], 16).expect("a timeline")
+}
+
 /// Copies a running server's files, as PostgreSQL's documentation says: all but the WAL, which comes from the archive.
 async fn base_copy(cluster: &Cluster, of: u32) -> PathBuf {
     let base = cluster.scratch().join("base");
@@ -169,6 +175,58 @@ fn a_store_that_does_not_answer_delays_no_handover() {
         store.heal();
         all_is_archived(&cluster, second, 2).await;
         assert_eq!(rows(&cluster, second).await, "1,2,3,4,5,6");
+    });
+}
+
+/// The worker alone, then PostgreSQL alone. What was on its way reaches the store later: it is pushed again meanwhile, and counts once.
+#[test]
+fn a_worker_or_a_server_that_is_killed_while_it_pushes_loses_nothing() {
+    let name = "a_worker_or_a_server_that_is_killed_while_it_pushes_loses_nothing";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let mut primary = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let base = base_copy(&cluster, primary).await;
+        let kill: [fn(&Cluster, u32); 2] = [Cluster::kill_archive_worker, Cluster::kill_postmaster];
+        for (number, kill) in (0..).zip(kill) {
+            let before = store.count_requests("PUT", "/wal/");
+            store.inject(Fault::new(Effect::Delay(3_000)).method("PUT"));
+            fill(&cluster, primary, 2 + 4 * number..6 + 4 * number).await;
+            let pushes = async |_: &Cluster| (store.count_requests("PUT", "/wal/") > before + 2).then_some(());
+            cluster.until("segments are on their way", 30, pushes).await;
+            kill(&cluster, primary);
+            store.heal();
+            primary = healthy(&cluster, "a primary serves", 60).await;
+            all_is_archived(&cluster, primary, timeline(&cluster, primary).await).await;
+        }
+        let timeline = timeline(&cluster, primary).await;
+        let rows = restored(&cluster, &base, &archived(&store), None, timeline).await;
+        assert_eq!(rows, "1,2,3,4,5,6,7,8,9");
+        assert!(!archived(&store).join("conflicts").exists());
+    });
+}
+
+/// A recovery in place to the newest commit begins with what is in the store then, and nobody archives the rest.
+#[test]
+fn all_wal_is_archived_when_all_instances_stop() {
+    let name = "all_wal_is_archived_when_all_instances_stop";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let base = base_copy(&cluster, first).await;
+        // The segment of the last row is not full.
+        fill(&cluster, first, 2..6).await;
+        commit_row(&cluster, first, 6).await.expect("a commit");
+        cluster.stop_all();
+        let released = async |cluster: &Cluster| {
+            let release = cluster.annotation(api::names::LEASE_RELEASE);
+            (!release.is_null() && !cluster.runs(first)).then_some(())
+        };
+        cluster.until("the lease is released", 60, released).await;
+        assert_eq!(waiting(&cluster, first), BTreeSet::new());
+        let rows = restored(&cluster, &base, &archived(&store), None, 1).await;
+        assert_eq!(rows, "1,2,3,4,5,6");
     });
 }
 

@@ -739,6 +739,13 @@ fn what_the_retention_does_not_keep_is_told_and_then_removed() {
         );
         assert!(planned["walSegments"].as_u64().expect("a number") >= 1, "{planned}");
         assert_eq!(known(&cluster).await.1, backups, "suspended");
+        // What a drill has recovered stays, whatever comes after it.
+        cluster.tell_of_drill(Some(&names[0]));
+        let stays = async |cluster: &Cluster| (removal(cluster)["backups"] != 1).then_some(());
+        cluster.until("a proven backup is kept", 60, stays).await;
+        cluster.tell_of_drill(Some(&names[1]));
+        let goes = async |cluster: &Cluster| (removal(cluster) == planned).then_some(());
+        cluster.until("another one is proven", 60, goes).await;
 
         store.inject(Fault::refuse(403, "AccessDenied").method("DELETE"));
         cluster.retain(json!({"minBackups": 1}));

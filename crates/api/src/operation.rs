@@ -140,6 +140,7 @@ impl fmt::Display for Action {
                 write!(f, "the removal of quarantined data {name} of {instance}")
             }
             Self::RecreateLease(RecreateLease {}) => write!(f, "another Lease in place of the lost one"),
+            Self::Recover(Recover { dry_run: true, .. }) => write!(f, "the plan of a recovery in place"),
             Self::Recover(_) => write!(f, "a recovery in place"),
             Self::UndoRecovery(UndoRecovery {}) => write!(f, "the way back from the recovery in place"),
             Self::ConfirmRecovery(ConfirmRecovery {}) => write!(f, "the removal of the volumes of before the recovery"),
@@ -275,6 +276,9 @@ pub struct Recover {
     /// Up to where. If absent, the end of the archived WAL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<RecoveryTarget>,
+    /// Only look whether the store has all that it needs, and say what would be done. Nothing stops, and nothing is changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
 }
 
 /// Undo a recovery in place. What was written since is on volumes that are kept.

@@ -149,6 +149,12 @@ pub struct DrillResult {
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Bytes of the database's files in the backup; absent if that was for the agent to choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_bytes: Option<u64>,
+    /// Up to where WAL was archived when it began. If it succeeded, at least that was recovered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived_up_to: Option<ArchivedUpTo>,
     /// When the last drill began that succeeded: what was archived then can be recovered.
     #[serde(
         default,
@@ -156,6 +162,9 @@ pub struct DrillResult {
         skip_serializing_if = "Option::is_none"
     )]
     pub last_success_time: Option<DateTime<Utc>>,
+    /// Name of the backup that the last drill recovered that succeeded. No retention removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proven_backup: Option<String>,
 }
 
 /// A line of the archive, by its number. There is one, unless a segment had a name that was taken by other content: nothing is archived in
@@ -235,6 +244,15 @@ pub struct DrillRun {
     /// Name of the ClusteredDatabase, until that is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The backup that it recovers; absent if that is for the agent to choose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
+    /// Bytes of the database's files in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_bytes: Option<u64>,
+    /// Up to where WAL is archived when it begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archived_up_to: Option<ArchivedUpTo>,
     /// When it was begun.
     #[serde(
         default,
@@ -278,9 +296,16 @@ pub struct ScheduledRun {
     /// Name of the DatabaseBackup that is being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub making: Option<String>,
+    /// How many times before it were missed, and are caught up by this run; at most 1000 are counted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub missed: u32,
     /// The line of the archive at that time.
     #[serde(default, skip_serializing_if = "ArchiveLine::is_first")]
     pub line: ArchiveLine,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// How far the archive of WAL is complete. Under writes it is brought up to date once a minute; the Lease has the present state.

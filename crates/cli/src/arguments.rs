@@ -173,7 +173,8 @@ pub enum Command {
         /// The backup's name in the store, as `backups` shows it; the last one before the time if absent.
         #[arg(long)]
         backup: Option<String>,
-        /// Print what would be made, and make nothing.
+        /// Make nothing. With --in-place the primary looks through the store, and it is printed from what the database would be recovered,
+        /// what it would lack, and what would be done; else the new database is printed as YAML.
         #[arg(long)]
         dry_run: bool,
     },

@@ -1,7 +1,7 @@
 //! Backups: one more, those that there are, and a database that is made from them.
 
 use anyhow::{Context, Result, bail, ensure};
-use api::backup::{BackupKind, BackupOrigin, BackupSource, DatabaseBackupSpec};
+use api::backup::{BackupKind, BackupOrigin, BackupSource, DatabaseBackupSpec, StoredBackup};
 use api::operation::{ClusterReference, OperationPhase};
 use api::spec::RecoveryTarget;
 use api::{ClusteredDatabase, DatabaseBackup};
@@ -87,22 +87,64 @@ pub struct Line {
     /// Bytes in the store.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stored_bytes: Option<u64>,
+    /// What the retention does with it, if it does not keep it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention: Option<Retention>,
     /// How far it is, or why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// The page of these backups, or of those of one database.
-pub fn page(backups: &[DatabaseBackup], of: Option<&str>) -> BackupsPage {
+/// What becomes of a backup that the retention does not keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Retention {
+    /// It is still there: the retention is suspended, or something keeps it from removing it.
+    ToBeRemoved,
+    /// It is gone, and its DatabaseBackup is left.
+    Removed,
+}
+
+impl Retention {
+    /// By what the primary has seen in the store. Of a line after the first nothing is said: older backups may be in an earlier one.
+    fn of(stored: &StoredBackup, db: &ClusteredDatabase) -> Option<Self> {
+        let policy = db.spec.backup.as_ref()?.retention.as_ref()?;
+        let known = db.status.as_ref()?.backup.as_ref()?;
+        let catalogue = known.catalogue.as_ref().filter(|catalogue| catalogue.line.is_first())?;
+        let proven = known.drill.as_ref().and_then(|drill| drill.proven_backup.as_ref());
+        if policy.hold.iter().chain(proven).any(|held| *held == stored.name) {
+            return None;
+        }
+        if stored.stop_time < catalogue.first_recoverable_time? {
+            return Some(Self::Removed);
+        }
+        // A name begins with the time.
+        let removal = catalogue.removal.as_ref()?;
+        (stored.name < removal.oldest_kept).then_some(Self::ToBeRemoved)
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::ToBeRemoved => " (to be removed)",
+            Self::Removed => " (removed)",
+        }
+    }
+}
+
+/// The page of these backups, or of those of one database. `databases` are those of the namespace.
+pub fn page(backups: &[DatabaseBackup], databases: &[ClusteredDatabase], of: Option<&str>) -> BackupsPage {
+    let cluster = |name: &str| databases.iter().find(|db| db.metadata.name.as_deref() == Some(name));
     let of_it = |backup: &&DatabaseBackup| of.is_none_or(|name| backup.spec.cluster_ref.name == name);
     let mut found: Vec<&DatabaseBackup> = backups.iter().filter(of_it).collect();
     found.sort_by_key(|backup| (backup.creation_timestamp().map(|time| time.0), backup.name_any()));
     BackupsPage {
-        backups: found.into_iter().map(line).collect(),
+        backups: found
+            .into_iter()
+            .map(|backup| line(backup, cluster(&backup.spec.cluster_ref.name)))
+            .collect(),
     }
 }
 
-fn line(backup: &DatabaseBackup) -> Line {
+fn line(backup: &DatabaseBackup, db: Option<&ClusteredDatabase>) -> Line {
     let status = backup.status.clone().unwrap_or_default();
     let stored = status.backup.as_ref();
     Line {
@@ -114,6 +156,7 @@ fn line(backup: &DatabaseBackup) -> Line {
         recoverable_from: stored.map(|stored| stored.stop_time),
         data_bytes: stored.map(|stored| stored.data_bytes),
         stored_bytes: stored.map(|stored| stored.stored_bytes),
+        retention: stored.zip(db).and_then(|(stored, db)| Retention::of(stored, db)),
         message: match (&status.progress, status.operation.phase) {
             (Some(progress), Some(OperationPhase::Running)) => Some(progress.clone()),
             _ => status.operation.message.clone(),
@@ -138,7 +181,8 @@ pub fn text(page: &BackupsPage) -> String {
                 bytes(line.data_bytes),
                 bytes(line.stored_bytes),
                 line.backup
-                    .clone()
+                    .as_ref()
+                    .map(|name| format!("{name}{}", line.retention.map_or("", Retention::words)))
                     .or_else(|| line.message.clone())
                     .unwrap_or_else(|| "-".to_owned()),
             ]
@@ -310,7 +354,7 @@ mod tests {
             ),
             backup("other", "shop", "2026-12-30T00:00:00Z", json!({})),
         ];
-        let told = text(&page(&all, Some("demo")));
+        let told = text(&page(&all, &[], Some("demo")));
         let lines: Vec<Vec<&str>> = told
             .lines()
             .map(|line| {
@@ -335,6 +379,24 @@ mod tests {
         );
         assert_eq!(lines[2], ["b", "demo", "Running", "-", "-", "-", "-", "25% of 4 GiB"]);
         assert_eq!(lines.len(), 3);
-        assert_eq!(text(&page(&all, Some("none"))), "There is no backup.\n");
+        assert_eq!(text(&page(&all, &[], Some("none"))), "There is no backup.\n");
+
+        let mut db = database(true);
+        let policy = |hold: &[&str]| serde_json::from_value(json!({"minBackups": 1, "hold": hold})).unwrap();
+        db.spec.backup.as_mut().unwrap().retention = Some(policy(&[]));
+        let mut fate = |catalogue: serde_json::Value, hold: &[&str]| {
+            db.spec.backup.as_mut().unwrap().retention = Some(policy(hold));
+            db.status = serde_json::from_value(json!({"backup": {"archive": {}, "catalogue": catalogue}})).unwrap();
+            page(&all, std::slice::from_ref(&db), Some("demo")).backups[0].retention
+        };
+        let store = |first: &str, removal| json!({"backups": 1, "storedBytes": 1, "firstRecoverableTime": first, "removal": removal});
+        let removal =
+            json!({"backups": 1, "storedBytes": 1, "walSegments": 0, "oldestKept": "20270102T000000Z-F-7f3a"});
+        let is_there = store("2026-12-31T00:00:09Z", removal);
+        let is_gone = store("2027-01-02T00:00:09Z", json!(null));
+        assert_eq!(fate(is_there.clone(), &[]), Some(Retention::ToBeRemoved));
+        assert_eq!(fate(is_gone.clone(), &[]), Some(Retention::Removed));
+        assert_eq!(fate(is_gone.clone(), &["20261231T000003Z-F-7f3a"]), None);
+        assert_eq!(fate(store("2026-12-31T00:00:09Z", json!(null)), &[]), None);
     }
 }

@@ -1,15 +1,18 @@
 //! Changes of a database, each one small patch.
 
-use anyhow::{Result, bail, ensure};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use api::names::Names;
 use api::operation::{
-    AcceptLoss, Action, ClusterReference, ClusteredDatabaseOperationSpec, ConfirmRecovery, DiscardQuarantined, Recover,
-    RecreateLease, Restart, Switchover, TakeImage, UndoRecovery,
+    AcceptLoss, Action, ClusterReference, ClusteredDatabaseOperationSpec, ConfirmRecovery, DiscardQuarantined,
+    OperationPhase, Recover, RecreateLease, Restart, Switchover, TakeImage, UndoRecovery,
 };
 use api::spec::PrimaryUpdatePolicy;
 use api::{ClusteredDatabase, ClusteredDatabaseOperation};
 use chrono::{DateTime, Utc};
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::runtime::wait::await_condition;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
@@ -19,6 +22,8 @@ use crate::text::instant;
 
 /// The name of this program in `managedFields`.
 const MANAGER: &str = "kubectl-cdb";
+/// The operator gives the primary five minutes to look through the store.
+const PLAN_LIMIT: Duration = Duration::from_secs(360);
 
 /// What the user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +130,7 @@ pub fn change(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Res
             let action = Action::Recover(Recover {
                 backup: of.map(str::to_owned),
                 target: time.map(backup::target),
+                dry_run: false,
             });
             let when = time.map_or("the end of its archived WAL".to_owned(), instant);
             let told = format!(
@@ -326,6 +332,39 @@ pub async fn carry_out(cluster: &Cluster, name: &str, wish: Wish<'_>) -> Result<
         }
     }
     Ok(told)
+}
+
+/// What a recovery in place would do: an operation asks the database for that, and is removed again.
+///
+/// # Errors
+/// If there can be no such recovery, or nothing is told in time.
+pub async fn plan_recovery(cluster: &Cluster, name: &str, wish: Wish<'_>) -> Result<String> {
+    let (Some(Change::Make(mut operation)), _) = change(&cluster.database(name).await?, wish, Utc::now())? else {
+        bail!("that is no recovery in place");
+    };
+    operation
+        .spec
+        .actions
+        .recover
+        .iter_mut()
+        .for_each(|recover| recover.dry_run = true);
+    let operations = cluster.operations();
+    let made = operations.create(&as_us(), &operation).await;
+    let asked = made.map_err(|error| cluster.explain(error))?.name_any();
+    let outcome = |operation: &ClusteredDatabaseOperation| {
+        let status = operation.status.clone()?;
+        Some((status.phase.filter(|phase| phase.is_final())?, status.message))
+    };
+    let is_over = |found: Option<&ClusteredDatabaseOperation>| found.is_none_or(|found| outcome(found).is_some());
+    let seen = tokio::time::timeout(PLAN_LIMIT, await_condition(operations.clone(), &asked, is_over)).await;
+    let removed = operations.delete(&asked, &DeleteParams::default()).await;
+    let seen = seen.map_err(|_| anyhow!("{name} has not told what it would do: see `kubectl cdb why {name}`"))?;
+    let found = seen.context("watch the operation")?;
+    removed.map_err(|error| cluster.explain(error))?;
+    let (phase, message) = found.as_ref().and_then(outcome).context("the operation was removed")?;
+    let message = message.unwrap_or_default();
+    ensure!(phase == OperationPhase::Completed, "{message}");
+    Ok(message)
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub struct Drill {
 /// If the database has no store.
 pub fn database(db: &ClusteredDatabase, now: DateTime<Utc>) -> Result<ClusteredDatabase> {
     let (name, uid) = (db.name_any(), db.uid().context("the database has no UID")?);
-    let spec = machine::drill::spec(&name, &uid, &db.spec).with_context(|| backup::no_store(&name))?;
+    let spec = machine::drill::spec(&name, &uid, &db.spec, None).with_context(|| backup::no_store(&name))?;
     let mut drill = ClusteredDatabase::new(&machine::drill::name(&name, now), spec);
     drill.metadata.namespace = db.namespace();
     Ok(drill)

@@ -14,7 +14,7 @@ use kube::api::ListParams;
 use serde::Serialize;
 
 use crate::arguments::{Arguments, Command, Format, View};
-use crate::change::{self, Change as Asked, Wish};
+use crate::change::{self, Wish};
 use crate::cluster::{Cluster, Place};
 use crate::fleet::FleetPage;
 use crate::look::Look;
@@ -111,7 +111,13 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
             let cluster = Cluster::connect(place).await?;
             let all = cluster.backups().list(&ListParams::default()).await;
             let all = all.map_err(|error| cluster.explain(error))?;
-            show(*output, &backup::page(&all.items, name.as_deref()), backup::text)
+            let databases = cluster.fleet(false).await?.into_iter();
+            let databases: Vec<ClusteredDatabase> = databases.filter_map(|db| db.0.ok()).collect();
+            show(
+                *output,
+                &backup::page(&all.items, &databases, name.as_deref()),
+                backup::text,
+            )
         }
         Command::Recover {
             name,
@@ -209,11 +215,8 @@ async fn recover(
         if !dry_run {
             return wish(place, name, in_place).await;
         }
-        let (asked, _) = change::change(&cluster.database(name).await?, in_place, now)?;
-        let Some(Asked::Make(operation)) = asked else {
-            return Ok(0);
-        };
-        return say(&serde_saphyr::to_string(&operation).context("cannot write YAML")?);
+        let plan = change::plan_recovery(&cluster, name, in_place).await?;
+        return say(&format!("{plan}\n"));
     };
     let recovered = backup::recovered(&cluster.database(name).await?, new, time, of.map(str::to_owned))?;
     if dry_run {

@@ -36,7 +36,7 @@ pub fn action(action: &Action, name: &str) -> String {
         Action::MakeSnapshot { name, claim } => format!("make VolumeSnapshot {name} of claim {claim}"),
         Action::DeleteSnapshot(snapshot) => format!("delete VolumeSnapshot {}, which no backup needs", snapshot.name()),
         Action::MakeDataClaim { name, snapshot } => format!("make claim {name} from VolumeSnapshot {snapshot}"),
-        Action::MakeDrill(name) => format!("make ClusteredDatabase {name} from the backups, for a drill"),
+        Action::MakeDrill { name, .. } => format!("make ClusteredDatabase {name} from the backups, for a drill"),
         Action::DeleteDrill(drill) => format!("delete ClusteredDatabase {}, whose drill has ended", drill.name()),
         Action::DeleteChild(kind, exact) => format!("delete {} {}", kind.kind(), exact.name()),
         Action::UpdateClaim(claim) => format!("change claim {}", claim.name()),

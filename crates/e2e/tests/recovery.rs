@@ -11,7 +11,8 @@ use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, UndoRecov
 use api::spec::RecoveryTarget;
 use api::status::{ArchiveFence, BackupCatalogue, FailureReason, WaitReason};
 use api::{ClusteredDatabase, DatabaseBackup};
-use cli::cluster::Place;
+use cli::change::{Wish, plan_recovery};
+use cli::cluster::{Cluster, Place};
 use cli::drill::Drill;
 use e2e::namespace::summary;
 use e2e::store::{BUCKET, RECIPIENT, SECRET, Store, close_segment};
@@ -80,11 +81,7 @@ fn is_copy_of(backup: &StoredBackup, role: BackupRole, primary: Option<&str>) ->
 
 /// What is kept is recoverable, also while the database has a failover, and the drill leaves nothing.
 async fn drill(namespace: &Namespace) -> Result<()> {
-    let place = Place {
-        namespace: Some(namespace.name.clone()),
-        kubeconfig: std::env::var_os(KUBECONFIG_VARIABLE).map(Into::into),
-        context: None,
-    };
+    let place = place(namespace);
     let drill = Drill {
         name: "db".to_owned(),
         sql: vec![ROWS.to_owned()],
@@ -443,6 +440,15 @@ async fn expect_templates(namespace: &Namespace, expected: [&str; 2]) -> Result<
     Ok(())
 }
 
+/// Where `kubectl cdb` finds the database.
+fn place(namespace: &Namespace) -> Place {
+    Place {
+        namespace: Some(namespace.name.clone()),
+        kubeconfig: std::env::var_os(KUBECONFIG_VARIABLE).map(Into::into),
+        context: None,
+    }
+}
+
 /// Recovers to this time, or to the end of the archive.
 async fn recovers(namespace: &Namespace, operation: &str, time: Option<&str>, phase: OperationPhase) -> Result<String> {
     let time = time.map(str::parse).transpose()?;
@@ -451,7 +457,11 @@ async fn recovers(namespace: &Namespace, operation: &str, time: Option<&str>, ph
         ..RecoveryTarget::default()
     });
     let begun = Instant::now();
-    let recover = Action::Recover(Recover { backup: None, target });
+    let recover = Action::Recover(Recover {
+        backup: None,
+        target,
+        dry_run: false,
+    });
     namespace.ask("db", operation, recover).await?;
     let message = namespace.wait_operation(operation, phase, BOUND).await?;
     println!(
@@ -483,8 +493,18 @@ async fn a_database_is_recovered_in_place_and_goes_back() -> Result<()> {
     let before = sql.sql(NOW).await?;
     sql.sql("DROP TABLE t; CREATE TABLE t (v int); INSERT INTO t VALUES (3)")
         .await?;
-    close_segment(&namespace, "db").await?;
 
+    // The segment of all that is not full: it is archived when everything stops.
+    let cluster = Cluster::connect(&place(&namespace)).await?;
+    let time = Some(before.parse()?);
+    let plan = plan_recovery(&cluster, "db", Wish::Recover { backup: None, time }).await?;
+    println!("{plan}");
+    ensure!(
+        plan.contains("segments of WAL") && plan.ends_with("Nothing was changed"),
+        "{plan}"
+    );
+    let left = cluster.operations().list(&ListParams::default()).await?;
+    ensure!(left.items.is_empty(), "the operation that asked is removed");
     recovers(&namespace, "recover", Some(&before), OperationPhase::Completed).await?;
     namespace.wait_ready("db", BOUND).await?;
     ensure!(

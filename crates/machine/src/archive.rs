@@ -425,6 +425,32 @@ pub struct RecoveryChecked {
     /// Why it cannot be recovered; `None` if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// What it would be made from; `None` if the target lies behind what is archived by now: the rest is archived while all instances stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outline: Option<RecoveryOutline>,
+}
+
+/// What a recovery is made from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoveryOutline {
+    /// Name of the backup.
+    pub backup: String,
+    /// When it was consistent.
+    #[serde(deserialize_with = "moment::deserialize")]
+    pub stop_time: DateTime<Utc>,
+    /// Bytes of the database's files in it.
+    pub data_bytes: u64,
+    /// Bytes of them in the store.
+    pub stored_bytes: u64,
+    /// How many segments of WAL PostgreSQL may replay.
+    pub segments: u64,
+    /// Size of a segment.
+    pub segment_size: Bytes,
+    /// The timeline that is followed.
+    pub timeline: Timeline,
+    /// End of the last of these segments.
+    pub end: Lsn,
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -65,9 +65,14 @@ pub fn recovery(
     })
 }
 
-/// The spec of a drill: one instance, which archives nothing and leaves nothing. `None` if the database has no store.
-pub fn spec(source: &str, uid: &str, spec: &ClusteredDatabaseSpec) -> Option<ClusteredDatabaseSpec> {
-    let mut drill = recovered(source, uid, spec, None, None)?;
+/// The spec of a drill of this backup, or of the newest copy in the store: one instance, which archives nothing and leaves nothing. `None` if the database has no store.
+pub fn spec(
+    source: &str,
+    uid: &str,
+    spec: &ClusteredDatabaseSpec,
+    backup: Option<String>,
+) -> Option<ClusteredDatabaseSpec> {
+    let mut drill = recovered(source, uid, spec, backup, None)?;
     drill.bootstrap.as_mut()?.recovery.as_mut()?.verify_files = true;
     drill.replicas = 1;
     drill.durability = DurabilitySpec::default();

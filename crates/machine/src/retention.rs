@@ -56,6 +56,13 @@ impl Removal {
     }
 }
 
+/// `policy`, with which the backup is kept, too, that the last drill has recovered that succeeded: whatever comes after it may be of no use.
+pub fn keeping(policy: &BackupRetention, proven: Option<&str>) -> BackupRetention {
+    let mut policy = policy.clone();
+    policy.hold.extend(proven.map(str::to_owned));
+    policy
+}
+
 /// What `policy` does not keep of `backups`, which are all complete ones. Of the WAL, `stored` needs to have the history files, and one
 /// segment of each timeline that has any.
 ///

@@ -8,7 +8,7 @@ use backup::layout::ClusterFolder;
 use backup::segment::{SegmentError, decode};
 use backup::{Identities, Place, Problem, Store};
 use chrono::Utc;
-use machine::archive::WalFile;
+use machine::archive::{RecoveryOutline, WalFile};
 use machine::recovery::{Backup, Plan, Refusal, Stored, Target, may_be_in_earlier_line, plan};
 use machine::units::Bytes;
 
@@ -30,6 +30,23 @@ pub(crate) struct Planned {
     pub(crate) plan: Plan,
     /// Some of its WAL is encrypted.
     pub(crate) has_encrypted: bool,
+}
+
+impl Planned {
+    /// What people are told of it.
+    pub(crate) fn outline(&self) -> RecoveryOutline {
+        let (plan, info) = (&self.plan, &self.backup);
+        RecoveryOutline {
+            backup: plan.backup.name.clone(),
+            stop_time: info.stop_time,
+            data_bytes: info.raw_bytes,
+            stored_bytes: info.stored_bytes,
+            segments: plan.files.iter().map(|files| files.last - files.first + 1).sum(),
+            segment_size: plan.segment_size,
+            timeline: plan.timeline,
+            end: plan.end.lsn,
+        }
+    }
 }
 
 /// Why a store is not recovered from.

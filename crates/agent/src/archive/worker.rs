@@ -11,7 +11,8 @@ use api::status::{BackupCatalogue, RecoveryCheck};
 use backup::{Fence, Problem};
 use chrono::Utc;
 use machine::archive::{
-    Answer, ArchiveFence, ArchiveLine, ArchiveRecord, Charge, Forecast, Lineage, RecoveryChecked, Room, WalFile, answer,
+    Answer, ArchiveFence, ArchiveLine, ArchiveRecord, Charge, Forecast, Lineage, RecoveryChecked, RecoveryOutline,
+    Room, WalFile, answer,
 };
 use machine::protocol::Epoch;
 use machine::recovery::Refusal;
@@ -388,12 +389,11 @@ impl Worker {
                 known = None;
             }
             if let Some((target, check)) = wanted.filter(|_| known.is_none()) {
-                let refusal = tokio::select! {
-                    refusal = self.refusal(&target, &check) => refusal,
+                let found = tokio::select! {
+                    found = self.look_through(&target, &check) => found,
                     _ = no_longer_pushes(self.orders.clone()) => continue,
                 };
-                let uid = check.uid.clone();
-                *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = Some(RecoveryChecked { uid, refusal });
+                *self.checked.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
                 known = Some((target, check));
                 continue;
             }
@@ -403,12 +403,17 @@ impl Worker {
         }
     }
 
-    /// Why there can be no such recovery.
-    async fn refusal(&self, target: &Target, check: &RecoveryCheck) -> Option<String> {
+    /// Whether there can be such a recovery, and from what.
+    async fn look_through(&self, target: &Target, check: &RecoveryCheck) -> RecoveryChecked {
         let begun = tokio::time::Instant::now();
+        let told = |refusal, outline| RecoveryChecked {
+            uid: check.uid.clone(),
+            refusal,
+            outline,
+        };
         loop {
             let refused = match self.try_plan(target, check).await {
-                Ok(()) => return None,
+                Ok(outline) => return told(None, outline),
                 Err(refused) => refused,
             };
             // Segments are pushed beside each other, and a store may come back.
@@ -418,20 +423,21 @@ impl Worker {
                 Some(SourceError::Refused(_) | SourceError::NoIdentity { .. }) | None => false,
             };
             if !may_pass || begun.elapsed() >= TRY_AGAIN {
-                return Some(format!("{refused:#}").chars().take(LONGEST).collect());
+                return told(Some(format!("{refused:#}").chars().take(LONGEST).collect()), None);
             }
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    async fn try_plan(&self, target: &Target, check: &RecoveryCheck) -> anyhow::Result<()> {
+    async fn try_plan(&self, target: &Target, check: &RecoveryCheck) -> anyhow::Result<Option<RecoveryOutline>> {
         let recover = &check.recover;
         let (wanted, _) = machine::recovery::Target::of_spec(recover.target.as_ref()).map_err(anyhow::Error::msg)?;
         // The private keys are mounted only where something is recovered.
         let source = Source::open(&target.place, &self.paths.access, None, &target.folder)?;
         match source.plan(recover.backup.as_deref(), &wanted).await {
+            Ok(planned) => Ok(Some(planned.outline())),
             // The rest is archived before all instances have stopped.
-            Ok(_) | Err(SourceError::Refused(Refusal::AfterEnd { .. })) => Ok(()),
+            Err(SourceError::Refused(Refusal::AfterEnd { .. })) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

@@ -36,6 +36,16 @@ pub struct Metrics {
     pub pending_restart: Gauge,
     /// Milliseconds since the last successful renewal of the lease was sent; 0 if it is not held.
     pub lease_age: Gauge,
+    /// Primary: why nothing is archived at present is known (1) or not (0).
+    pub archive_fails: Gauge,
+    /// Primary: bytes of WAL that wait for the archive.
+    pub archive_waiting: Gauge,
+    /// Primary: all WAL before this position is archived, in bytes.
+    pub archived_position: Gauge,
+    /// Primary: backups in the store.
+    pub backups: Gauge,
+    /// Primary: when the last backup ended that was taken, in seconds since 1970; 0 if none was.
+    pub last_backup: Gauge,
     /// How many times PostgreSQL was started by this run of the agent.
     pub starts: Counter,
     /// How many times PostgreSQL was fenced by this run of the agent.
@@ -62,6 +72,11 @@ impl Metrics {
         let sessions = gauge("client_sessions", "Client sessions");
         let pending_restart = gauge("pending_restart", "Settings wait for a restart");
         let lease_age = gauge("lease_age_milliseconds", "Since the last successful renewal was sent");
+        let archive_fails = gauge("archive_fails", "Nothing is archived at present");
+        let archive_waiting = gauge("archive_waiting_bytes", "Write-ahead log that waits for the archive");
+        let archived_position = gauge("archived_position_bytes", "All write-ahead log before it is archived");
+        let backups = gauge("backups", "Complete backups in the store");
+        let last_backup = gauge("last_backup_timestamp_seconds", "When the last backup ended");
         let (starts, fences) = (Counter::default(), Counter::default());
         registry.register(
             "postgres_starts",
@@ -91,6 +106,11 @@ impl Metrics {
             sessions,
             pending_restart,
             lease_age,
+            archive_fails,
+            archive_waiting,
+            archived_position,
+            backups,
+            last_backup,
             starts,
             fences,
             dropped,

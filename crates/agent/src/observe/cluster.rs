@@ -95,6 +95,7 @@ pub(super) fn view(cluster: &ClusteredDatabase, pod: &str, timing: Timing) -> Cl
         backup_kind: status.intent.backup_kind,
         snapshot: status.intent.snapshot,
         snapshots: status.memo.snapshots.into_iter().map(|memo| memo.name).collect(),
+        proven_backup: status.backup.and_then(|backup| backup.drill?.proven_backup),
         recovery_check: status.intent.recovery_check,
         recovers: spec.recovery().is_some() || order.is_some(),
         recovers_snapshot: order.is_none() && named.is_some_and(is_snapshot),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use machine::instance::archive::{charge, deletes, line};
 use machine::instance::backup::{BackupCopy, closes_segment, copy_to_make};
+use machine::retention::keeping;
 use machine::timing::BootTime;
 use tokio::sync::watch;
 
@@ -58,20 +59,20 @@ impl Archive {
 
     pub(super) fn publish(&self, world: &World, now: BootTime) {
         let observed = world.observed();
+        let cluster = observed.cluster.is();
+        let policy = world
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.backup.as_ref()?.retention.as_ref());
+        let proven = cluster.and_then(|cluster| cluster.proven_backup.as_deref());
         let order = Order {
             charge: charge(observed, &world.memo, now),
             target: self.target(world),
-            retention: world
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.backup.as_ref()?.retention.clone()),
+            retention: policy.map(|policy| keeping(policy, proven)),
             newest_backup: newest_backup(world),
-            snapshots: observed
-                .cluster
-                .is()
-                .map_or_else(BTreeSet::new, |cluster| cluster.snapshots.clone()),
+            snapshots: cluster.map_or_else(BTreeSet::new, |cluster| cluster.snapshots.clone()),
             deletes: deletes(observed, now),
-            check: observed.cluster.is().and_then(|cluster| cluster.recovery_check.clone()),
+            check: cluster.and_then(|cluster| cluster.recovery_check.clone()),
         };
         set_if_changed(&self.orders, Some(order));
         let copy = copy_to_make(observed, &world.memo, now);

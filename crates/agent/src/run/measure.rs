@@ -1,5 +1,6 @@
 //! Filling the metrics from the world.
 
+use machine::archive::ArchiveRecord;
 use machine::instance::{Action, Mode, Process, Stop};
 use machine::timing::BootTime;
 use machine::units::{Bytes, Millis};
@@ -39,6 +40,8 @@ pub(super) fn measure(metrics: &Metrics, world: &World, now: BootTime) {
         metrics.timeline.set(position.timeline.0.into());
         metrics.wal_position.set(signed(position.lsn.0));
     }
+    let archive = observed.lease.record.is().and_then(|record| record.archive.as_ref());
+    measure_archive(metrics, archive.filter(|_| is_primary));
     let Some(status) = &world.status else { return };
     let streams = status
         .senders
@@ -53,6 +56,24 @@ pub(super) fn measure(metrics: &Metrics, world: &World, now: BootTime) {
         .replayed
         .map_or(Bytes::ZERO, |replayed| status.position.lsn.since(replayed));
     metrics.replay_lag.set(signed(lag.0));
+}
+
+/// What the Lease says of the archive; all 0 on others than the primary.
+fn measure_archive(metrics: &Metrics, archive: Option<&ArchiveRecord>) {
+    let record = archive.cloned().unwrap_or_default();
+    metrics.archive_fails.set(record.fault.is_some().into());
+    metrics.archive_waiting.set(signed(record.progress.waiting.0));
+    let up_to = record.progress.up_to.map_or(0, |up_to| up_to.lsn.0);
+    metrics.archived_position.set(signed(up_to));
+    metrics
+        .backups
+        .set(record.catalogue.map_or(0, |catalogue| catalogue.backups).into());
+    // While another one is taken, the last one is not in the Lease: it stays as it was.
+    match record.backup.and_then(|task| task.backup) {
+        Some(last) => drop(metrics.last_backup.set(last.stop_time.timestamp())),
+        None if archive.is_none() => drop(metrics.last_backup.set(0)),
+        None => {}
+    }
 }
 
 fn signed(value: u64) -> i64 {

@@ -347,6 +347,25 @@ impl Cluster {
         kill_process(self.postmaster(ordinal), Signal::KILL).expect("killed");
     }
 
+    /// Kills the archive's worker of an agent.
+    pub fn kill_archive_worker(&self, ordinal: u32) {
+        let socket = self.scratch.join(ordinal.to_string()).join("run/archive");
+        let socket = socket.to_str().expect("a path");
+        let command = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let is_worker = |pid: u32| {
+            let command = command(pid);
+            let mut words = command.split('\0');
+            words.clone().any(|word| word == "archive-worker") && words.any(|word| word == socket)
+        };
+        let mut processes = processes().expect("/proc").into_iter();
+        let worker = processes.find(|process| is_worker(process.pid)).expect("a worker");
+        let worker = i32::try_from(worker.pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a process");
+        kill_process(worker, Signal::KILL).expect("killed");
+    }
+
     /// Stops the postmaster (SIGSTOP); its children go on.
     pub fn stop_postmaster(&self, ordinal: u32) {
         kill_process(self.postmaster(ordinal), Signal::STOP).expect("stopped");
@@ -480,6 +499,23 @@ impl Cluster {
         cluster["spec"]["backup"]["onDelete"] = json!({"finalBackup": "None", "data": "Delete"});
         cluster["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z".into();
         cluster["metadata"]["annotations"][api::names::ANNOTATION_DELETE_ARCHIVE] = CLUSTER_UID.into();
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// As the operator does where all instances are to stop.
+    pub fn stop_all(&self) {
+        let mut cluster = self.api.get(CLUSTERS);
+        cluster["status"]["intent"]["stop"] = true.into();
+        self.api.put(CLUSTERS, cluster);
+    }
+
+    /// As the operator does when a drill has ended: the last one that succeeded has recovered this backup.
+    pub fn tell_of_drill(&self, proven: Option<&str>) {
+        let mut cluster = self.api.get(CLUSTERS);
+        let time = "2027-01-01T00:00:00Z";
+        cluster["status"]["backup"]["drill"] = json!({
+            "name": "drill", "succeeded": true, "startTime": time, "endTime": time, "provenBackup": proven,
+        });
         self.api.put(CLUSTERS, cluster);
     }
 

@@ -124,7 +124,12 @@ pub enum Action {
         snapshot: String,
     },
     /// Make the ClusteredDatabase of this name from the backups: [`crate::drill::spec`]. One that is there by now is left alone.
-    MakeDrill(String),
+    MakeDrill {
+        /// Its name.
+        name: String,
+        /// The backup that it recovers; `None`: the newest copy in the store.
+        backup: Option<String>,
+    },
     /// Delete the ClusteredDatabase of a drill.
     DeleteDrill(ObjectVersion),
 }
@@ -161,7 +166,7 @@ impl Action {
             | Action::AdoptClaim(claim)
             | Action::DeleteClaim(claim) => Target::Claim(claim.name().to_owned()),
             Action::MakeBackup { name, .. } => Target::Backup(name.clone()),
-            Action::MakeDrill(name) => Target::Drill(name.clone()),
+            Action::MakeDrill { name, .. } => Target::Drill(name.clone()),
             Action::DeleteDrill(drill) => Target::Drill(drill.name().to_owned()),
         })
     }
@@ -192,7 +197,7 @@ impl Action {
             Action::MakeSnapshot { .. } => "MakeSnapshot",
             Action::DeleteSnapshot(_) => "DeleteSnapshot",
             Action::MakeDataClaim { .. } => "MakeDataClaim",
-            Action::MakeDrill(_) => "MakeDrill",
+            Action::MakeDrill { .. } => "MakeDrill",
             Action::DeleteDrill(_) => "DeleteDrill",
         }
     }

@@ -70,7 +70,8 @@ fn judged<'a>(facts: &Facts<'a>) -> Option<Result<Found<'a>, String>> {
         return (!is_told).then(|| {
             Err(format!(
                 "spec.bootstrap.volumes: no deleted database has left a Lease {name}, without which nobody can tell which volume has \
-                 everything: take spec.bootstrap.volumes away for a new database"
+                 everything: take spec.bootstrap.volumes away for a new database{}",
+                from_backup(facts, None)
             ))
         });
     };
@@ -106,7 +107,10 @@ fn unfit(facts: &Facts<'_>, found: &Found<'_>) -> Option<String> {
         let others = facts.claims().iter().filter_map(|claim| claim.cluster_uid.as_deref());
         let others: BTreeSet<_> = others.filter(|uid| *uid != found.by).collect();
         let what = match others.first() {
-            None => "take spec.bootstrap.volumes away for a new database".to_owned(),
+            None => format!(
+                "take spec.bootstrap.volumes away for a new database{}",
+                from_backup(facts, Some(found.by))
+            ),
             Some(uid) => format!(
                 "the claims of this name are of {uid}: if they belong to that Lease, label them {}={}",
                 api::names::LABEL_CLUSTER_UID,
@@ -146,6 +150,21 @@ fn unfit(facts: &Facts<'_>, found: &Found<'_>) -> Option<String> {
     (has_wal && facts.wanted.spec.storage.wal.is_none()).then(|| {
         "spec.bootstrap.volumes: the deleted database had WAL volumes: set spec.storage.wal as it was".to_owned()
     })
+}
+
+/// What to do for a database that volumes cannot be taken from, if its backups may be in the store of the spec.
+fn from_backup(facts: &Facts<'_>, uid: Option<&str>) -> String {
+    if facts.wanted.spec.backup.is_none() {
+        return String::new();
+    }
+    let uid = uid
+        .and_then(|uid| uid.get(..8))
+        .unwrap_or("<the first eight digits of its UID>");
+    format!(
+        "; or, if its backups are in the store of spec.backup, one that is recovered from them: spec.bootstrap.recovery.from with that \
+         store and cluster: {}-{uid}",
+        facts.wanted.name
+    )
 }
 
 /// What can be done about what a deleted database has left.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::ClusteredDatabaseStatus;
-use api::backup::{BackupKind, BackupSource};
+use api::backup::{BackupKind, BackupSource, BackupState};
 use api::status::{ArchiveFence, ArchiveStatus, ArchivedUpTo, BackupCatalogue, BackupStatus};
 use chrono::{DateTime, SecondsFormat, Utc};
 
@@ -168,7 +168,43 @@ pub(super) fn condition(facts: &Facts<'_>) -> Option<Answer> {
             "WAL is archived, and the store refuses to write an object twice",
         ),
     };
+    let answer = backed_up(facts, answer);
     Some(undamaged(facts, drill::proven(facts, answer)))
+}
+
+/// What the backups lack, where WAL is archived as it should be.
+fn backed_up(facts: &Facts<'_>, answer: Answer) -> Answer {
+    let archived = facts.archive().filter(|_| answer.holds == Some(true));
+    match archived.and_then(|record| lacking(facts, record)) {
+        Some((reason, why)) => Answer::new(false, reason, why),
+        None => answer,
+    }
+}
+
+fn lacking(facts: &Facts<'_>, record: &ArchiveRecord) -> Option<(Reason, String)> {
+    let task = record.backup.as_ref();
+    let completed = task.and_then(|task| task.backup.as_ref());
+    let before = || facts.status.backup.as_ref()?.last_backup.as_ref();
+    let listed = record.catalogue.as_ref().map(|listed| listed.backups);
+    let Some(last) = completed.or_else(before).filter(|_| listed != Some(0)) else {
+        let none = listed.is_none_or(|backups| backups == 0);
+        return none.then(|| {
+            let why = format!(
+                "WAL is archived, and there is no backup, without which nothing can be recovered: kubectl cdb backup {} takes one",
+                facts.wanted.name
+            );
+            (Reason::NoBackup, why)
+        });
+    };
+    if let Some(failed) = task.filter(|task| task.state == BackupState::Failed) {
+        let why = failed.message.as_deref().unwrap_or("it is not known why");
+        let time = last.stop_time.format("%FT%TZ");
+        return Some((
+            Reason::BackupFailed,
+            format!("the last backup has failed: {why}. The one before it ended at {time}"),
+        ));
+    }
+    Some((Reason::BackupOverdue, schedule::overdue(facts, last)?))
 }
 
 /// What becomes of WAL that goes on waiting.

@@ -71,7 +71,7 @@ impl Controller for Cluster {
             | Action::MakeDataClaim { .. }
             // Its UID says which it is, and only the store which backup has it.
             | Action::DeleteSnapshot(_)
-            | Action::MakeDrill(_)
+            | Action::MakeDrill { .. }
             // Its UID and its owner say whose it is, and it has served nobody.
             | Action::DeleteDrill(_) => false,
         }

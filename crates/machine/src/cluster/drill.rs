@@ -97,11 +97,16 @@ fn begin(facts: &Facts<'_>, run: Option<&DrillRun>) -> Option<Proposal> {
         return record(seen, None, "drills are asked for".to_owned());
     };
     let time = times(drill).ok()?.last(facts.now).filter(|time| *time > run.time)?;
-    let backup = facts.status.backup.as_ref();
-    backup.and_then(|backup| backup.last_backup.as_ref())?;
+    let known = facts.status.backup.as_ref()?;
+    let last = known.last_backup.as_ref()?;
+    // A drill recovers copies in the store. After a snapshot the agent looks for the newest of them.
+    let copy = Some(last).filter(|last| last.snapshot.is_none());
     let begun = DrillRun {
         time,
         name: Some(crate::drill::name(facts.wanted.name, time)),
+        backup: copy.map(|copy| copy.name.clone()),
+        data_bytes: copy.map(|copy| copy.data_bytes),
+        archived_up_to: known.archive.archived_up_to.clone(),
         begun_at: Some(facts.now),
         ended: false,
     };
@@ -132,7 +137,10 @@ fn go_on(facts: &Facts<'_>, run: &DrillRun) -> Option<Proposal> {
         };
     }
     match outcome(facts, run, seen) {
-        None if seen.is_none() => act(Action::MakeDrill(name), "a drill has its time".to_owned()),
+        None if seen.is_none() => {
+            let backup = run.backup.clone();
+            act(Action::MakeDrill { name, backup }, "a drill has its time".to_owned())
+        }
         None => None,
         Some(outcome) => {
             let because = match &outcome {
@@ -176,8 +184,8 @@ fn outcome(facts: &Facts<'_>, run: &DrillRun, seen: Option<&DrillSeen>) -> Optio
 
 /// What drills say of the backups, where everything else is as it should be.
 pub(super) fn proven(facts: &Facts<'_>, answer: Answer) -> Answer {
-    let (Some(drill), Some(true)) = (wanted(facts), answer.holds) else {
-        return answer;
+    let Some(drill) = wanted(facts).filter(|_| answer.holds == Some(true)) else {
+        return unproven(answer);
     };
     let last = facts.status.backup.as_ref().and_then(|backup| backup.drill.as_ref());
     if let Some(failed) = last.filter(|last| !last.succeeded) {
@@ -209,6 +217,20 @@ pub(super) fn proven(facts: &Facts<'_>, answer: Answer) -> Answer {
     }
 }
 
+/// A healthy answer says so where no drill is asked for.
+fn unproven(answer: Answer) -> Answer {
+    match answer.holds {
+        Some(true) => Answer {
+            message: format!(
+                "{}. No drill proves that it can be recovered (spec.backup.drill)",
+                answer.message
+            ),
+            ..answer
+        },
+        Some(false) | None => answer,
+    }
+}
+
 fn result(facts: &Facts<'_>, run: &DrillRun, name: String, outcome: Result<(), String>) -> DrillResult {
     let before = facts.status.backup.as_ref().and_then(|backup| backup.drill.as_ref());
     let begun = run.begun_at.unwrap_or(facts.now);
@@ -219,11 +241,18 @@ fn result(facts: &Facts<'_>, run: &DrillRun, name: String, outcome: Result<(), S
         start_time: begun,
         end_time: facts.now,
         message: outcome.err(),
+        data_bytes: run.data_bytes,
+        archived_up_to: run.archived_up_to.clone(),
         // What is in it was archived before it began.
         last_success_time: if succeeded {
             Some(begun)
         } else {
             before.and_then(|before| before.last_success_time)
+        },
+        proven_backup: if succeeded {
+            run.backup.clone()
+        } else {
+            before.and_then(|before| before.proven_backup.clone())
         },
     }
 }

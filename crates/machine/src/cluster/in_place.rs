@@ -7,7 +7,7 @@
 use api::operation::{Action as Asked, Recover};
 use api::spec::BackupSpec;
 use api::status::{RecoveryCheck, RequestOutcome, VolumeSets, WaitReason};
-use chrono::TimeDelta;
+use chrono::{DateTime, SecondsFormat, TimeDelta, Utc};
 
 use super::action::{Action, LeaseChange, StatusChange};
 use super::decision::Step;
@@ -17,9 +17,10 @@ use super::failure;
 use super::owned::OwnedObject;
 use super::rule::{OnBackoff, Progress, Proposal, Rule, RuleKind};
 use super::wait::WaitKey;
-use crate::archive::RecoveryChecked;
+use crate::archive::{RecoveryChecked, RecoveryOutline};
 use crate::protocol::LeaseRecord;
 use crate::reconcile::ObjectVersion;
+use crate::units::Bytes;
 
 /// See [`Rule::what`].
 pub const CHANGE_VOLUMES: Rule = Rule {
@@ -280,6 +281,10 @@ pub(super) fn recover(facts: &Facts<'_>, asked: &Recover, uid: &str) -> Option<P
             Some(RecoveryChecked {
                 refusal: Some(refusal), ..
             }) => return given_up(refusal.clone()),
+            Some(checked) if asked.dry_run => {
+                let told = planned(facts, asked, checked.outline.as_ref());
+                return Some(Progress::Ends(RequestOutcome::Done, told));
+            }
             Some(RecoveryChecked { refusal: None, .. }) => {}
         }
         let next = new_set(facts, &sets)?;
@@ -308,6 +313,57 @@ pub(super) fn recover(facts: &Facts<'_>, asked: &Recover, uid: &str) -> Option<P
         primary.name
     );
     Some(Progress::Ends(RequestOutcome::Done, why))
+}
+
+/// What a recovery in place would do, in words.
+fn planned(facts: &Facts<'_>, asked: &Recover, outline: Option<&RecoveryOutline>) -> String {
+    let time = |time: DateTime<Utc>| time.to_rfc3339_opts(SecondsFormat::Secs, true);
+    let from = outline.map_or_else(
+        || "the target lies behind what is archived by now: the rest is archived while all instances stop".to_owned(),
+        |outline| {
+            let mib = |bytes: u64| bytes.div_ceil(Bytes::mib(1).0);
+            format!(
+                "the files of backup {} ({} MiB, {} MiB in the store), consistent at {}; then up to {} segments of WAL ({} MiB) to {} on \
+                 timeline {}",
+                outline.backup,
+                mib(outline.data_bytes),
+                mib(outline.stored_bytes),
+                time(outline.stop_time),
+                outline.segments,
+                mib(outline.segments.saturating_mul(outline.segment_size.0)),
+                outline.end,
+                outline.timeline.0
+            )
+        },
+    );
+    let lost = match asked.target.as_ref().map(|target| target.time) {
+        None => "nothing that is archived when all instances have stopped".to_owned(),
+        Some(None) => "all behind the target".to_owned(),
+        Some(Some(target)) => {
+            let minutes = (facts.now - target).num_minutes();
+            format!(
+                "all commits after {}: those of the last {minutes} minutes",
+                time(target)
+            )
+        }
+    };
+    let drill = facts.status.backup.as_ref().and_then(|backup| backup.drill.as_ref());
+    let took = drill.filter(|drill| drill.succeeded).map_or_else(
+        || "How long it takes is not known: no drill on a schedule has succeeded".to_owned(),
+        |drill| {
+            format!(
+                "The last drill took {} s",
+                (drill.end_time - drill.start_time).num_seconds()
+            )
+        },
+    );
+    let name = facts.wanted.name;
+    format!(
+        "it would be made from {from}. It would lack {lost}. All {} instances would stop; the first would recover on a new volume, and the \
+         others copy it. The volumes of before would be kept for kubectl cdb undo-recovery {name}, until kubectl cdb confirm-recovery \
+         {name}. {took}. Nothing was changed",
+        facts.wanted.replicas()
+    )
 }
 
 /// What becomes of one that undoes it.

@@ -41,7 +41,7 @@ pub(super) fn resting(facts: &Facts<'_>, action: &Action) -> Option<Proposal> {
         | Action::AdoptClaim(_)
         | Action::MakeBackup { .. }
         | Action::MakeSnapshot { .. }
-        | Action::MakeDrill(_)
+        | Action::MakeDrill { .. }
         | Action::DeleteDrill(_) => "changing",
     };
     let what = format!("{doing} {} to succeed: {}", describe(facts, &target), fault.message);

@@ -3,6 +3,7 @@
 
 use std::str::FromStr;
 
+use api::backup::StoredBackup;
 use api::spec::BackupSchedule;
 use api::status::{ArchiveLine, ScheduledRun};
 use chrono::{DateTime, Utc};
@@ -22,13 +23,16 @@ pub const SCHEDULED_BACKUP: Rule = Rule {
     what: "A DatabaseBackup is made at each time of a schedule.\n\
            - Runs that were missed are caught up by one.\n\
            - A new schedule begins with its next time, or at once if it says so.\n\
-           - A new line of the archive has the first schedule begin at once.\n\
+           - The first schedule begins at once in a recovered database, and in a new line of the archive.\n\
            - While a backup is open, or the database hibernates, no other begins.",
     protocol: &[],
     kind: RuleKind::Act,
     decide: scheduled_backup,
     on_backoff: OnBackoff::Yield,
 };
+
+/// Missed times are counted up to here.
+const COUNTED: u32 = 1_000;
 
 /// A schedule that is understood.
 pub(super) struct Times {
@@ -69,6 +73,15 @@ impl Times {
     pub(super) fn last(&self, at: DateTime<Utc>) -> Option<DateTime<Utc>> {
         let found = self.cron.find_previous_occurrence(&at.with_timezone(&self.zone), true);
         found.ok().map(|time| time.with_timezone(&Utc))
+    }
+
+    /// How many times there are between the two, at most [`COUNTED`].
+    fn missed(&self, after: DateTime<Utc>, before: DateTime<Utc>) -> u32 {
+        let times = std::iter::successors(self.next(after), |time| self.next(*time));
+        (0..COUNTED)
+            .zip(times.take_while(|time| *time < before))
+            .map(|_| 1)
+            .sum()
     }
 }
 
@@ -141,10 +154,11 @@ fn begin(facts: &Facts<'_>, schedule: &BackupSchedule, run: Option<&ScheduledRun
     }
     let times = Times::of(schedule).ok()?;
     let time = match run {
-        None if !schedule.immediate => {
+        None if !schedule.immediate && !begins_recovered(facts, schedule) => {
             let seen = ScheduledRun {
                 time: facts.now,
                 making: None,
+                missed: 0,
                 line: line(facts),
             };
             let change = StatusChange::RecordSchedule(schedule.name.clone(), seen);
@@ -158,10 +172,15 @@ fn begin(facts: &Facts<'_>, schedule: &BackupSchedule, run: Option<&ScheduledRun
         return None;
     }
     let making = format!("{}-{}-{}", facts.wanted.name, schedule.name, time.format("%Y%m%d%H%M"));
-    let because = format!("schedule {} has its time: {}", schedule.name, time.format("%FT%TZ"));
+    let missed = run.map_or(0, |run| times.missed(run.time, time));
+    let mut because = format!("schedule {} has its time: {}", schedule.name, time.format("%FT%TZ"));
+    if missed > 0 {
+        because.push_str(&format!("; {missed} before it were missed"));
+    }
     let begun = ScheduledRun {
         time,
         making: Some(making),
+        missed,
         line: line(facts),
     };
     record(StatusChange::RecordSchedule(schedule.name.clone(), begun), because)
@@ -177,8 +196,33 @@ fn line(facts: &Facts<'_>) -> ArchiveLine {
 /// True for the first schedule that is not suspended, if the archive has begun another line since its last run: without a backup in it
 /// nothing there can be recovered.
 fn begins_line(facts: &Facts<'_>, schedule: &BackupSchedule, run: &ScheduledRun) -> bool {
+    run.line < line(facts) && is_first(facts, schedule)
+}
+
+/// The same of a database that is itself made from a backup: its archive has none.
+fn begins_recovered(facts: &Facts<'_>, schedule: &BackupSchedule) -> bool {
+    let bootstrap = facts.wanted.spec.bootstrap.as_ref();
+    bootstrap.is_some_and(|bootstrap| bootstrap.recovery.is_some()) && is_first(facts, schedule)
+}
+
+fn is_first(facts: &Facts<'_>, schedule: &BackupSchedule) -> bool {
     let first = schedules(facts).find(|schedule| !schedule.suspend);
-    run.line < line(facts) && first.is_some_and(|first| first.name == schedule.name)
+    first.is_some_and(|first| first.name == schedule.name)
+}
+
+/// That a schedule has had its time twice since the last backup began: the run for the first of these times was not completed.
+pub(super) fn overdue(facts: &Facts<'_>, last: &StoredBackup) -> Option<String> {
+    let twice = |schedule: &&BackupSchedule| {
+        let times = Times::of(schedule).ok()?;
+        times.next(times.next(last.start_time)?)
+    };
+    let mut going = schedules(facts).filter(|schedule| !schedule.suspend && !facts.wanted.spec.hibernated);
+    let late = going.find(|schedule| twice(schedule).is_some_and(|time| time <= facts.now))?;
+    Some(format!(
+        "schedule {} has had its time twice since the last backup began, at {}: kubectl get databasebackups says what holds it up",
+        late.name,
+        last.start_time.format("%FT%TZ")
+    ))
 }
 
 #[cfg(test)]

@@ -94,7 +94,7 @@ pub fn due(stored: &ClusteredDatabaseStatus, next: &ClusteredDatabaseStatus, dec
         | Action::MakeSnapshot { .. }
         | Action::DeleteSnapshot(_)
         | Action::MakeDataClaim { .. }
-        | Action::MakeDrill(_)
+        | Action::MakeDrill { .. }
         | Action::DeleteDrill(_)
         | Action::DeleteClaim(_) => {}
     }

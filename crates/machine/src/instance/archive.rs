@@ -4,14 +4,18 @@ use api::backup::BackupTask;
 
 use super::facts::lineage::{Lineage, lineage};
 use super::facts::{Context, Tenure};
-use super::{Memo, Mode, Observed};
+use super::{Memo, Mode, Observed, Stop};
 use crate::archive::{self, ArchiveLine, ArchiveRecord, Charge, Fetch};
 use crate::protocol::{HolderRecord, LeaseRecord, Lsn, Position};
 use crate::timing::BootTime;
-use crate::units::Bytes;
+use crate::units::{Bytes, Millis};
 
 /// A member that lacks more WAL than this is copied: replaying it would take longer, and its volume may have no room for it.
 const FETCHED_AT_MOST: Bytes = Bytes::gib(16);
+
+/// How long a primary that stops because all instances stop may go on archiving: nobody waits for it to hand over, and what is not in the
+/// store then is in no recovery. Half of the time that its stop may take.
+const ARCHIVES_ON: Millis = Millis::seconds(10);
 
 /// What the archiver of this member's PostgreSQL may do now.
 pub fn charge(observed: &Observed, memo: &Memo, now: BootTime) -> Charge {
@@ -22,8 +26,12 @@ pub fn charge(observed: &Observed, memo: &Memo, now: BootTime) -> Charge {
     if !cluster.archives || cluster.archive_ended {
         return Charge::Nowhere;
     }
-    if memo.stopping.is_some() {
-        return Charge::End;
+    if let Some(stopping) = memo.stopping {
+        let goes_on = context.stop_intended() && stopping.stop == Stop::Fast && now < stopping.since.plus(ARCHIVES_ON);
+        return match context.held() {
+            Some((epoch, until)) if goes_on => Charge::Push { epoch, until },
+            Some(_) | None => Charge::End,
+        };
     }
     match context.tenure() {
         Tenure::Held { epoch, until } if context.accepting() => Charge::Push { epoch, until },

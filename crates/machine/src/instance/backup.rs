@@ -136,6 +136,10 @@ impl Attempt {
 
 /// Begins attempts, and ends those whose source has failed. Only a holder that fills the archive has one.
 pub(super) fn remember(context: &Context, memo: &mut Memo) {
+    if memo.stopping.is_some() {
+        memo.backup = None;
+        return;
+    }
     match charge(context.observed, memo, context.now) {
         Charge::Push { .. } => {}
         Charge::Wait if context.accepting() => return,

@@ -94,6 +94,7 @@ pub(super) fn blank() -> Observed {
             deletes_archive: false,
             backup: None,
             backup_source: Default::default(),
+            proven_backup: None,
             recovery_check: None,
             backup_kind: Default::default(),
             snapshot: None,

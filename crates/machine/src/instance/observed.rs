@@ -231,6 +231,8 @@ pub struct ClusterView {
     pub snapshot: Option<SnapshotProgress>,
     /// `status.memo.snapshots`: the VolumeSnapshots of this database.
     pub snapshots: BTreeSet<String>,
+    /// `status.backup.drill.provenBackup`: the retention keeps it.
+    pub proven_backup: Option<String>,
     /// `status.intent.recoveryCheck`: a recovery for which the holder's archive worker looks through the store.
     pub recovery_check: Option<RecoveryCheck>,
     /// `spec.bootstrap.recovery` is there: the first database comes from a backup.

@@ -280,6 +280,22 @@ fn a_backup_that_is_held_stays_with_the_wal_that_it_needs_and_no_more() {
 }
 
 #[test]
+fn the_backup_that_a_drill_has_proven_is_held_too() {
+    let backups: Vec<Backup> = (0..6).map(|at| backup(1, at)).collect();
+    let held = BackupRetention {
+        hold: vec!["b1".to_owned()],
+        ..policy(Some(2), None)
+    };
+    let removed = |proven| {
+        let removal = removal(&backups, &alone(), &keeping(&held, proven), SIZE, day(9));
+        removal.backups
+    };
+    assert_eq!(removed(None), ["b0", "b2", "b3"]);
+    assert_eq!(removed(Some("b2")), ["b0", "b3"]);
+    assert_eq!(removed(Some("b5")), ["b0", "b2", "b3"], "it stays anyway");
+}
+
+#[test]
 fn snapshots_count_and_the_newest_copy_in_the_store_stays() {
     let of = |at, is_snapshot| Backup {
         is_snapshot,

@@ -53,6 +53,7 @@ fn done(world: &mut World, action: Asked) {
 const RECOVER: Asked = Asked::Recover(Recover {
     backup: None,
     target: None,
+    dry_run: false,
 });
 
 #[test]
@@ -101,6 +102,33 @@ fn it_recovers_on_new_volumes_and_goes_back_and_forth_until_it_is_confirmed() {
             .iter()
             .all(|found| found.type_ != "FormerVolumesKept")
     );
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
+    let mut world = with_store(Crash::Never);
+    let before = (claims(&world), world.scene.stored.epoch);
+    let dry_run = Asked::Recover(Recover {
+        backup: None,
+        target: None,
+        dry_run: true,
+    });
+    done(&mut world, dry_run);
+    let (_, told) = outcome(&world);
+    for words in [
+        "backup 20270101T000000Z-F-7f3a",
+        "3 segments of WAL (12 MiB)",
+        "All 3 instances would stop",
+        "confirm-recovery demo",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    assert_eq!((claims(&world), world.scene.stored.epoch), before);
+    assert_eq!((world.initdbs, &world.scene.stored.memo.volumes), (1, &None));
+    world.unprovable = true;
+    world.scene.request.as_mut().unwrap().uid = "another".to_owned();
+    assert!(world.settle());
+    assert_eq!(outcome(&world).0, Some(RequestOutcome::GivenUp));
 }
 
 #[test]

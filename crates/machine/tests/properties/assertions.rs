@@ -133,7 +133,7 @@ pub fn assert_action(scene: &Scene, action: &Action) {
             assert!(memos.iter().any(|memo| memo.name == exact.name()));
         }
         Action::MakeDataClaim { .. } => assert!(scene.stored.system_identifier.is_none()),
-        Action::MakeDrill(_) => assert!(scene.observed.drill == Known::Known(None)),
+        Action::MakeDrill { .. } => assert!(scene.observed.drill == Known::Known(None)),
         Action::DeleteDrill(exact) => {
             let seen = scene
                 .observed

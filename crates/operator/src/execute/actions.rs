@@ -143,7 +143,7 @@ impl Executor {
                 Ok(Outcome::Done)
             }
             Action::MakeBackup { name, source, kind } => self.make_backup(key, name, *source, *kind).await,
-            Action::MakeDrill(name) => self.make_drill(key, subject, name).await,
+            Action::MakeDrill { name, backup } => self.make_drill(key, subject, name, backup.clone()).await,
             Action::DeleteDrill(exact) => {
                 let how = PropagationPolicy::Background;
                 self.requests
@@ -182,8 +182,14 @@ impl Executor {
     }
 
     /// Makes the ClusteredDatabase of a drill, which goes with this one.
-    async fn make_drill(&self, key: &Key, subject: &Subject<'_>, name: &str) -> Result<Outcome, Failure> {
-        let Some(spec) = machine::drill::spec(&key.name, &subject.uid, &subject.db.spec) else {
+    async fn make_drill(
+        &self,
+        key: &Key,
+        subject: &Subject<'_>,
+        name: &str,
+        backup: Option<String>,
+    ) -> Result<Outcome, Failure> {
+        let Some(spec) = machine::drill::spec(&key.name, &subject.uid, &subject.db.spec, backup) else {
             return Ok(Outcome::Outdated);
         };
         let mut drill = ClusteredDatabase::new(name, spec);

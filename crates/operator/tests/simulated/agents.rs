@@ -449,6 +449,7 @@ impl View {
             self.lease.archive.get_or_insert_default().checked = Some(RecoveryChecked {
                 uid: check.uid.clone(),
                 refusal: None,
+                outline: None,
             });
         }
     }

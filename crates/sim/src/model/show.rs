@@ -275,6 +275,7 @@ impl<const N: usize> Sight<N> {
             deletes_archive: false,
             backup: None,
             backup_source: Default::default(),
+            proven_backup: None,
             recovery_check: None,
             recovers: false,
             recovers_snapshot: false,

@@ -235,6 +235,7 @@ impl Spec {
             deletes_archive: false,
             backup: None,
             backup_source: Default::default(),
+            proven_backup: None,
             recovery_check: None,
             recovers: false,
             recovers_snapshot: false,

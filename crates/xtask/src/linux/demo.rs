@@ -433,6 +433,7 @@ async fn recover(
     let in_place = Action::Recover(Recover {
         backup: None,
         target: Some(target),
+        dry_run: false,
     });
     let begun = Instant::now();
     namespace.ask(DATABASE, "demo-in-place", in_place).await?;

@@ -76,6 +76,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::archive::tests::a_standby_strikes_off_nothing_by_what_is_said_of_another_history"),
     },
     Mutant {
+        name: "a-stop-of-all-archives-nothing",
+        planted: "A primary that stops because all instances stop archives nothing more.",
+        breaks: "invariant 36",
+        file: "instance/archive.rs",
+        text: "context.stop_intended() && stopping.stop == Stop::Fast",
+        instead: "false",
+        found_by: unit("instance::archive::tests::the_primary_archives_on_while_all_instances_stop_but_not_for_long"),
+    },
+    Mutant {
         name: "damage-is-accepted-at-any-failure",
         planted: "Whatever fails a copy of the primary's files, it is made again without comparing checksums.",
         breaks: "invariant 38",
@@ -157,6 +166,15 @@ pub const MUTANTS: &[Mutant] = &[
         text: "kept.iter().map(|backup| backup.start).min()",
         instead: "kept.iter().map(|backup| backup.start).max()",
         found_by: unit("retention::tests::the_newest_are_kept_by_number_and_by_age"),
+    },
+    Mutant {
+        name: "a-proven-backup-goes",
+        planted: "The retention removes the backup that the last drill has proven.",
+        breaks: "invariant 39",
+        file: "retention.rs",
+        text: "proven.map(str::to_owned)",
+        instead: "proven.map(str::to_owned).filter(|_| false)",
+        found_by: unit("retention::tests::the_backup_that_a_drill_has_proven_is_held_too"),
     },
     Mutant {
         name: "opened-before-the-target",

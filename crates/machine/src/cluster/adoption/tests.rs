@@ -132,7 +132,7 @@ fn it_says_which_members_come_back_and_which_have_no_volume() {
 #[test]
 fn what_cannot_become_the_database_is_refused_before_anything_is_made() {
     type Spoil = fn(&mut Scene);
-    let spoilt: [(&str, Spoil); 9] = [
+    let spoilt: [(&str, Spoil); 10] = [
         ("has left a Lease", |scene| {
             scene.set_child(OwnedObject::Lease, OwnedState::Missing);
             scene.observed.lease = Known::Known(None);
@@ -146,6 +146,11 @@ fn what_cannot_become_the_database_is_refused_before_anything_is_made() {
             scene.spec.bootstrap = adopts("0f0f0f0f-1111-2222-3333-555555555555")
         }),
         ("take spec.bootstrap.volumes away", |scene| scene.claims_mut().clear()),
+        ("store and cluster: demo-0f0f0f0f", |scene| {
+            scene.claims_mut().clear();
+            let backup = serde_json::json!({"store": {"s3": {"bucket": "backups"}}});
+            scene.spec.backup = Some(serde_json::from_value(backup).unwrap());
+        }),
         ("label them clustereddatabase.io/uid=0f0f", |scene| {
             let claims = scene.claims_mut().iter_mut();
             claims.for_each(|claim| claim.cluster_uid = Some("between".to_owned()));

@@ -65,7 +65,13 @@ fn the_condition_says_what_the_primary_has_told() {
     tell(&mut scene, 64, |record| record.fence = None);
     assert_eq!(is(&scene), words("Unknown", "ArchiveUnknown"));
     tell(&mut scene, 64, |_| ());
+    assert_eq!(is(&scene), words("False", "NoBackup"));
+    tell(&mut scene, 64, |record| record.catalogue = Some(counted(1, None)));
     assert_eq!(is(&scene), words("True", "Archiving"));
+    assert!(
+        healthy(&scene).unwrap().message.contains("spec.backup.drill"),
+        "it is not proven"
+    );
     tell(&mut scene, 64, |record| record.given_up = 3);
     assert_eq!(is(&scene), words("False", "ArchiveHasGap"));
     tell(&mut scene, 64, |record| {
@@ -116,7 +122,31 @@ fn a_new_line_is_told_until_it_has_a_backup() {
         scene.status(&scene.decide()).backup.unwrap().archive.line,
         ArchiveLine(2)
     );
-    assert_eq!(in_line(&mut scene, 1, 1, 0), words("True", "Archiving"), "as ever");
+    assert_eq!(in_line(&mut scene, 1, 1, 0), words("False", "NoBackup"));
+}
+
+/// A backup that is never completed, or never made, is told as little by its own schedule as by a failure.
+#[test]
+fn a_schedule_that_has_had_its_time_twice_is_told() {
+    let mut scene = archiving();
+    let hourly = serde_json::json!([{"name": "hourly", "schedule": "0 * * * *"}]);
+    scene.spec.backup.as_mut().unwrap().schedules = serde_json::from_value(hourly).unwrap();
+    let begun: DateTime<Utc> = "2027-03-01T12:00:05Z".parse().unwrap();
+    let last = serde_json::json!({"archive": {}, "lastBackup": {
+        "name": "20270301T120005Z-F-7f3a", "timeline": 1, "startLsn": "0/2000028", "stopLsn": "0/2000100",
+        "startTime": begun, "stopTime": begun, "dataBytes": 4, "storedBytes": 2,
+    }});
+    scene.stored.backup = Some(serde_json::from_value(last).unwrap());
+    tell(&mut scene, 64, |record| record.catalogue = Some(counted(1, None)));
+    for (time, told) in [
+        ("2027-03-01T13:59:59Z", words("True", "Archiving")),
+        ("2027-03-01T14:00:00Z", words("False", "BackupOverdue")),
+    ] {
+        scene.now = time.parse().unwrap();
+        assert_eq!(is(&scene), told, "{time}");
+    }
+    scene.spec.backup.as_mut().unwrap().schedules[0].suspend = true;
+    assert_eq!(is(&scene), words("True", "Archiving"));
 }
 
 fn counted(backups: u32, fault: Option<&str>) -> BackupCatalogue {
@@ -238,6 +268,13 @@ fn the_last_backup_stays_in_the_status_while_another_is_taken() {
     assert_eq!(backup.last_backup, Some(stored("a")));
     assert_eq!(backup.task, Some(task(BackupState::Copying, None)));
     assert_eq!(is(&scene), words("True", "Archiving"));
+    tell(&mut scene, 64, |record| {
+        let mut failed = task(BackupState::Failed, None);
+        failed.message = Some("the store denies access".to_owned());
+        record.backup = Some(failed);
+    });
+    assert_eq!(is(&scene), words("False", "BackupFailed"));
+    assert!(healthy(&scene).unwrap().message.contains("denies access"));
     for (name, told) in [("b", words("False", "DamagedPages")), ("c", words("True", "Archiving"))] {
         tell(&mut scene, 64, |record| {
             record.backup = Some(task(BackupState::Completed, Some(stored(name))))

@@ -15,7 +15,7 @@ fn scene(drill: Value) -> Scene {
     with.as_object_mut().unwrap().extend(drill.as_object().unwrap().clone());
     let backup = json!({"store": {"s3": {"bucket": "wal"}}, "drill": with});
     scene.spec.backup = Some(serde_json::from_value(backup).unwrap());
-    let last = json!({"archive": {}, "lastBackup": {
+    let last = json!({"archive": {"archivedUpTo": {"timeline": 1, "lsn": "0/3000000", "time": "2027-03-01T00:01:00Z"}}, "lastBackup": {
         "name": "20270301T000000Z-F-7f3a", "timeline": 1, "startLsn": "0/2000028", "stopLsn": "0/2000100",
         "startTime": "2027-03-01T00:00:00Z", "stopTime": "2027-03-01T00:00:09Z", "dataBytes": 4, "storedBytes": 2,
     }});
@@ -50,7 +50,11 @@ fn begun(drill: Value) -> Scene {
     let mut scene = scene(drill);
     at(&mut scene, "2027-03-07T05:00:00Z");
     scene.store();
-    assert_eq!(scene.decide().action, Action::MakeDrill(NAME.to_owned()));
+    let make = Action::MakeDrill {
+        name: NAME.to_owned(),
+        backup: Some("20270301T000000Z-F-7f3a".to_owned()),
+    };
+    assert_eq!(scene.decide().action, make, "the newest backup, by its name");
     find(&mut scene, Some(seen(Phase::Restoring)));
     assert_ne!(scene.decide().rule, "drill");
     scene
@@ -93,6 +97,11 @@ fn a_drill_is_recorded_made_told_and_removed() {
     assert!(told.succeeded && told.message.is_none() && told.name == NAME);
     assert_eq!(told.end_time - told.start_time, TimeDelta::minutes(3));
     assert_eq!(told.last_success_time, Some(told.start_time));
+    assert_eq!(told.proven_backup.as_deref(), Some("20270301T000000Z-F-7f3a"));
+    assert_eq!(
+        (told.data_bytes, told.archived_up_to.clone().map(|up_to| up_to.lsn)),
+        (Some(4), Some("0/3000000".to_owned()))
+    );
     ends(&mut scene);
     assert_eq!(result(&scene), told, "it stays in the status");
 }
@@ -103,6 +112,7 @@ fn a_drill_that_fails_or_takes_too_long_is_told_and_removed() {
     find(&mut failed, Some(seen(Phase::Failed)));
     failed.store();
     assert_eq!(result(&failed).message.as_deref(), Some("the store says no"));
+    assert_eq!(result(&failed).proven_backup, None);
     ends(&mut failed);
 
     let mut slow = begun(json!({"limitMinutes": 30}));

@@ -104,6 +104,12 @@ pub enum Reason {
     ArchiveFallsBehind,
     /// A new line of the archive has no backup yet.
     ArchiveLineNew,
+    /// WAL is archived, and there is no backup to recover it with.
+    NoBackup,
+    /// The last backup has failed.
+    BackupFailed,
+    /// A schedule has had its time twice since the last backup began.
+    BackupOverdue,
     /// WAL was given up before it was archived.
     ArchiveHasGap,
     /// The backups in the store cannot be listed, or not removed.
@@ -195,6 +201,9 @@ impl Reason {
             Reason::ArchiveFails => "ArchiveFails",
             Reason::ArchiveFallsBehind => "ArchiveFallsBehind",
             Reason::ArchiveLineNew => "ArchiveLineNew",
+            Reason::NoBackup => "NoBackup",
+            Reason::BackupFailed => "BackupFailed",
+            Reason::BackupOverdue => "BackupOverdue",
             Reason::ArchiveHasGap => "ArchiveHasGap",
             Reason::CatalogueFails => "CatalogueFails",
             Reason::DamagedPages => "DamagedPages",

@@ -54,6 +54,8 @@ fn a_schedule_begins_with_its_next_time_and_each_run_is_made_once() {
     assert_eq!(settle(&mut scene), Vec::<String>::new());
     // An operator that was away for days.
     at(&mut scene, "2027-03-09T12:00:00Z");
+    let told = scene.decide().because.to_string();
+    assert!(told.ends_with("; 6 before it were missed"), "{told}");
     assert_eq!(
         settle(&mut scene),
         ["demo-nightly-202703090300"],
@@ -100,6 +102,19 @@ fn a_new_line_of_the_archive_gets_a_backup_at_once() {
     assert_eq!(settle(&mut scene), Vec::<String>::new(), "once, whatever became of it");
     at(&mut scene, "2027-03-02T03:00:00Z");
     assert_eq!(settle(&mut scene), ["demo-nightly-202703020300"]);
+}
+
+/// The backups that it was made from are another database's.
+#[test]
+fn a_recovered_database_gets_a_backup_at_once() {
+    let mut scene = scene(json!([
+        {"name": "paused", "schedule": "0 3 * * *", "suspend": true},
+        {"name": "nightly", "schedule": "0 3 * * *"}, {"name": "weekly", "schedule": "0 4 * * 0"},
+    ]));
+    let bootstrap = json!({"recovery": {"from": {"clusterRef": {"name": "other"}}}});
+    scene.spec.bootstrap = Some(serde_json::from_value(bootstrap).unwrap());
+    assert_eq!(settle(&mut scene), ["demo-nightly-202703011200"]);
+    assert_eq!(settle(&mut scene), Vec::<String>::new(), "once");
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use super::super::fixtures::*;
+use super::super::memo::Stopping;
 use super::super::{Action, Stop, decide};
 use super::*;
 use crate::archive::Progress;
@@ -112,6 +113,32 @@ fn a_stop_ends_the_archiver() {
     let decision = decide(&observed, &settled(), NOW);
     assert_eq!(decision.action, Action::Stop(Stop::Immediate));
     assert_eq!(charge(&observed, &decision.memo, NOW), Charge::End);
+}
+
+/// Nobody takes over, and a recovery in place to the newest commit begins with what is in the store then.
+#[test]
+fn the_primary_archives_on_while_all_instances_stop_but_not_for_long() {
+    let mut observed = archiving(primary());
+    cluster(&mut observed).stop = true;
+    let memo = |since: BootTime, stop| Memo {
+        stopping: Some(Stopping { stop, since }),
+        ..settled()
+    };
+    let until = BootTime(FENCE);
+    let charged = |observed: &Observed, stop, now| charge(observed, &memo(NOW, stop), now);
+    let pushes = Charge::Push { epoch: Epoch(1), until };
+    assert_eq!(charged(&observed, Stop::Fast, NOW), pushes);
+    assert_eq!(charged(&observed, Stop::Immediate, NOW), Charge::End);
+    let over = charge(&observed, &memo(BootTime(0), Stop::Fast), BootTime(0).plus(ARCHIVES_ON));
+    assert_eq!(over, Charge::End);
+    assert_eq!(charged(&observed, Stop::Fast, until), Charge::End, "the lease is over");
+    cluster(&mut observed).stop = false;
+    observed.terminating = true;
+    assert_eq!(
+        charged(&observed, Stop::Fast, NOW),
+        Charge::End,
+        "another member takes over"
+    );
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use super::super::scene::holder;
 use super::World;
-use crate::archive::RecoveryChecked;
+use crate::archive::{RecoveryChecked, RecoveryOutline};
 use crate::cluster::Pod;
-use crate::protocol::{Epoch, MemberId, MemberReport, MemberState, Release, settings_hash};
+use crate::protocol::{Epoch, Lsn, MemberId, MemberReport, MemberState, Release, Timeline, settings_hash};
+use crate::units::Bytes;
 
 impl World {
     /// The Lease is free: `successor`, or else anybody who had streamed to its end, may take it.
@@ -223,6 +224,16 @@ impl World {
         Some(RecoveryChecked {
             uid: check.uid.clone(),
             refusal: self.unprovable.then(|| "a segment of WAL is missing".to_owned()),
+            outline: Some(RecoveryOutline {
+                backup: "20270101T000000Z-F-7f3a".to_owned(),
+                stop_time: self.scene.now,
+                data_bytes: 40 << 20,
+                stored_bytes: 5 << 20,
+                segments: 3,
+                segment_size: Bytes::mib(4),
+                timeline: Timeline(1),
+                end: Lsn(64),
+            }),
         })
     }
 

@@ -114,7 +114,7 @@ impl World {
                     self.scene.observed.final_backup = Known::Known(Some(OpenBackup { phase, message: None }));
                 }
             }
-            Action::MakeDrill(name) => {
+            Action::MakeDrill { name, .. } => {
                 self.scene.observed.drill = Known::Known(Some(DrillSeen {
                     exact: ObjectVersion::of_any_version(name.clone(), "uid-of-the-drill"),
                     is_ours: true,

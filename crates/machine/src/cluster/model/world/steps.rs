@@ -163,7 +163,7 @@ impl World {
             | Action::MakeSnapshot { .. }
             | Action::DeleteSnapshot(_)
             | Action::MakeBackup { .. }
-            | Action::MakeDrill(_)
+            | Action::MakeDrill { .. }
             | Action::DeleteDrill(_) => true,
             Action::ResizeClaim { claim, .. }
             | Action::UpdateClaim(claim)
