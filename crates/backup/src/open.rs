@@ -12,7 +12,7 @@ use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
 use crate::account::{GoogleAccount, google_account};
-use crate::place::{Addressing, Azure, Gcs, Place, S3};
+use crate::place::{Addressing, Azure, Gcs, Place, S3, ServerSideEncryption};
 use crate::transport::{IDLE, Transport};
 use crate::{Access, Problem};
 
@@ -100,6 +100,9 @@ fn s3(place: &S3, access: &Access, transport: Transport) -> object_store::Result
         });
     }
     let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+    if let Some(encryption) = &place.server_side_encryption {
+        builder = encrypted(builder, encryption)?;
+    }
     let from_access = keys.map(|key| (key, access.value(&[key]).map(str::to_owned)));
     let is_keyed = from_access.iter().any(|(_, value)| value.is_some());
     let from_identity = AWS_IDENTITY.map(|key| (key, environment(key).filter(|_| !is_keyed)));
@@ -112,6 +115,24 @@ fn s3(place: &S3, access: &Access, transport: Transport) -> object_store::Result
 }
 
 fn gcs(place: &Gcs, account: &GoogleAccount, transport: Transport) -> object_store::Result<Connection> {
+/// Asks the store to encrypt each new object.
+fn encrypted(builder: AmazonS3Builder, encryption: &ServerSideEncryption) -> object_store::Result<AmazonS3Builder> {
+    let (algorithm, key) = match encryption {
+        ServerSideEncryption::Aes256 => ("AES256", None),
+        ServerSideEncryption::AwsKms { key_id } => ("aws:kms", key_id.as_deref()),
+    };
+    let settings = [
+        ("aws_server_side_encryption", Some(algorithm)),
+        ("aws_sse_kms_key_id", key),
+    ];
+    settings
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .try_fold(builder, |builder, (name, value)| {
+            Ok(builder.with_config(AmazonS3ConfigKey::from_str(name)?, value))
+        })
+}
+
     let mut builder = GoogleCloudStorageBuilder::new()
         .with_bucket_name(&place.bucket)
         .with_client_options(allow_http(place.endpoint.as_deref()))
