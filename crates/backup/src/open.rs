@@ -17,7 +17,8 @@ use crate::transport::{IDLE, Transport};
 use crate::{Access, Problem};
 
 /// What Kubernetes puts into the environment of a pod that has an identity of its own at AWS.
-const AWS_IDENTITY: [&str; 6] = [
+const AWS_IDENTITY: [&str; 7] = [
+    "AWS_ENDPOINT_URL_STS",
     "AWS_ROLE_ARN",
     "AWS_ROLE_SESSION_NAME",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -99,10 +100,10 @@ fn s3(place: &S3, access: &Access, transport: Transport) -> object_store::Result
             _ => endpoint.to_owned(),
         });
     }
-    let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
     if let Some(encryption) = &place.server_side_encryption {
         builder = encrypted(builder, encryption)?;
     }
+    let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
     let from_access = keys.map(|key| (key, access.value(&[key]).map(str::to_owned)));
     let is_keyed = from_access.iter().any(|(_, value)| value.is_some());
     let from_identity = AWS_IDENTITY.map(|key| (key, environment(key).filter(|_| !is_keyed)));
@@ -114,7 +115,6 @@ fn s3(place: &S3, access: &Access, transport: Transport) -> object_store::Result
     Ok(Connection::to(builder.build()?))
 }
 
-fn gcs(place: &Gcs, account: &GoogleAccount, transport: Transport) -> object_store::Result<Connection> {
 /// Asks the store to encrypt each new object.
 fn encrypted(builder: AmazonS3Builder, encryption: &ServerSideEncryption) -> object_store::Result<AmazonS3Builder> {
     let (algorithm, key) = match encryption {
@@ -133,6 +133,7 @@ fn encrypted(builder: AmazonS3Builder, encryption: &ServerSideEncryption) -> obj
         })
 }
 
+fn gcs(place: &Gcs, account: &GoogleAccount, transport: Transport) -> object_store::Result<Connection> {
     let mut builder = GoogleCloudStorageBuilder::new()
         .with_bucket_name(&place.bucket)
         .with_client_options(allow_http(place.endpoint.as_deref()))
@@ -170,7 +171,10 @@ fn azure(place: &Azure, access: &Access, transport: Transport) -> object_store::
         (None, None) => AZURE_IDENTITY
             .into_iter()
             .filter_map(|key| Some((AzureConfigKey::from_str(&key.to_lowercase()).ok()?, environment(key)?)))
-            .fold(builder, |builder, (key, value)| builder.with_config(key, value)),
+            // Azure's webhook ends the authority's address with a slash, and `object_store` adds one.
+            .fold(builder, |builder, (key, value)| {
+                builder.with_config(key, value.trim_end_matches('/'))
+            }),
     };
     Ok(Connection::to(builder.build()?))
 }
