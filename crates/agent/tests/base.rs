@@ -37,7 +37,7 @@ use database::{commit_row, commits, replaced, rows, with_a_row};
 use machine::archive::ArchiveLine;
 use machine::instance::backup::BackupCopy;
 use serde_json::{Value, json};
-use store::{PORT, all_is_archived, archived, is_tried, restored, spec, store, told};
+use store::{PORT, all_is_archived, archived, by_hand, is_tried, restored, spec, store, told};
 use test_store::{Effect, Fault, TestStore};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
@@ -174,19 +174,22 @@ async fn last_row_is_archived(cluster: &Cluster, store: &TestStore, primary: u32
     cluster.until("the last row is archived", 60, there).await;
 }
 
-/// Restores the parts with the lines that are published for that.
+/// Restores the parts, and has PostgreSQL compare them with the manifest, with the lines that are published for that.
 async fn unpacked_by_hand(cluster: &Cluster, backup: &Path, key: Option<&Path>) -> PathBuf {
     let to = cluster.scratch().join("by-hand");
-    let (end, read) = match key {
-        None => ("", "zstd -dqc $p".to_owned()),
-        Some(key) => (".age", format!("age -d -i {} $p | zstd -dqc", key.display())),
-    };
+    let folder = to.to_str().expect("a path");
+    as_user("mkdir", &["-m", "700", folder]).await.expect("a folder");
+    let lines = by_hand(key.is_some()).unpack;
+    let verifies = lines.iter().any(|line| line.contains("pg_verifybackup "));
+    assert!(verifies, "{lines:?}");
+    let lines: String = lines.iter().map(|line| format!("( {line} ) || exit 1\n")).collect();
     let script = format!(
-        "set -e; mkdir -m 0700 {to}; for p in {from}/pgdata-*.tar.zst{end}; do {read} | tar -xp -C {to}; done",
-        to = to.display(),
-        from = backup.display()
+        "PATH={programs}:$PATH PGDATA={folder} BACKUP={backup} KEY={key}\n{lines}",
+        programs = unprivileged::binaries().1.display(),
+        backup = backup.display(),
+        key = key.unwrap_or(Path::new("no-key")).display(),
     );
-    as_user("sh", &["-c", &script]).await.expect("unpacked");
+    as_user("sh", &["-c", &script]).await.expect("unpacked and verified");
     to
 }
 

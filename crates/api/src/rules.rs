@@ -138,7 +138,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 141] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 143] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -214,6 +214,7 @@ pub(crate) const LIMITS: [(&str, &str, u64); 141] = [
     ("spec.backup.store.s3.path", "maxLength", 1_024),
     ("spec.backup.store.s3.region", "maxLength", 128),
     ("spec.backup.store.s3.endpoint", "maxLength", 512),
+    ("spec.backup.store.s3.serverSideEncryption.kmsKeyId", "maxLength", 1_024),
     ("spec.backup.store.s3.credentialsSecretRef.name", "maxLength", 512),
     ("spec.backup.store.s3.caSecretRef.name", "maxLength", 512),
     ("spec.backup.store.s3.caSecretRef.key", "maxLength", 512),
@@ -259,6 +260,11 @@ pub(crate) const LIMITS: [(&str, &str, u64); 141] = [
     ("spec.bootstrap.recovery.from.store.s3.path", "maxLength", 1_024),
     ("spec.bootstrap.recovery.from.store.s3.region", "maxLength", 128),
     ("spec.bootstrap.recovery.from.store.s3.endpoint", "maxLength", 512),
+    (
+        "spec.bootstrap.recovery.from.store.s3.serverSideEncryption.kmsKeyId",
+        "maxLength",
+        1_024,
+    ),
     (
         "spec.bootstrap.recovery.from.store.s3.credentialsSecretRef.name",
         "maxLength",

@@ -70,6 +70,9 @@ pub struct S3Store {
     /// How a bucket is named in requests; `Path` if absent and there is an `endpoint`, else `VirtualHost`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addressing: Option<S3Addressing>,
+    /// How the store is asked to encrypt what it stores; as the bucket's default says if absent. It concerns writes only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_side_encryption: Option<S3Encryption>,
     /// The Secret with `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and, if needed, `AWS_SESSION_TOKEN`, in the same namespace. If
     /// absent, the pods' own identity is used (`serviceAccount.metadata`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -154,6 +157,29 @@ pub struct VolumeStore {
     /// The PersistentVolumeClaim, in the same namespace, with access mode `ReadWriteMany` unless all instances are on one node. The
     /// operator does not make it.
     pub claim_name: String,
+}
+
+/// How a store with the interface of Amazon S3 encrypts what it stores, with a key that it knows. It decrypts for everybody
+/// who may read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct S3Encryption {
+    /// Whose key the store uses.
+    pub algorithm: S3EncryptionAlgorithm,
+    /// Identifier, ARN or alias of the key, only with `aws:kms`; if absent, the account's default key (`aws/s3`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kms_key_id: Option<String>,
+}
+
+/// Whose key a store encrypts with. The names are those of S3's header `x-amz-server-side-encryption`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum S3EncryptionAlgorithm {
+    /// A key of the store's own (SSE-S3).
+    #[serde(rename = "AES256")]
+    Aes256,
+    /// A key of the key management service (SSE-KMS).
+    #[serde(rename = "aws:kms")]
+    AwsKms,
 }
 
 /// How a bucket is named in requests to a store.

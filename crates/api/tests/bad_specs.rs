@@ -164,8 +164,9 @@ fn the_base_and_its_growth_are_good() {
                 "readOnly": { "type": "NodePort", "metadata": { "labels": { "a": "b" } } }
             },
             "backup": { "store": { "s3": {
-                "s3Path": "s3://wal.example/shop/a_b-c", "region": "eu-central-1", "endpoint": "https://minio.storage.svc:9000",
-                "addressing": "Path", "credentialsSecretRef": { "name": "store" }, "caSecretRef": { "name": "store" }
+                "s3Path": "s3://wal.example/.shop/a_b-c..d/...e/", "region": "eu-central-1", "endpoint": "https://minio.storage.svc:9000",
+                "addressing": "Path", "credentialsSecretRef": { "name": "store" }, "caSecretRef": { "name": "store" },
+                "serverSideEncryption": { "algorithm": "aws:kms", "kmsKeyId": "arn:aws:kms:eu-central-1:111122223333:key/1234abcd" }
             } }, "encryption": { "recipients": ["age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"], "identitySecretRef": { "name": "key" } } },
             "storage": { "data": { "size": "1.5Gi", "volumeAttributesClassName": "gold", "metadata": { "annotations": { "a": "b" } } }, "wal": { "size": "1Gi" } },
             "resources": { "requests": { "cpu": 1, "memory": "1Gi" }, "limits": { "memory": "1024Mi" } },

@@ -28,7 +28,7 @@ mod uri;
 
 pub use access::Access;
 pub use crypt::{IDENTITY, Identities, Recipients};
-pub use place::{Addressing, Azure, Gcs, Place, S3, Volume};
+pub use place::{Addressing, Azure, Gcs, Place, S3, ServerSideEncryption, Volume};
 pub use probe::Fence;
 pub use problem::Problem;
 pub use store::{Compare, Created, Folder, HEADER, Listed, PIECE, Remover, Store};

@@ -12,12 +12,13 @@ use object_store::multipart::MultipartStore;
 use object_store::{ClientOptions, ObjectStore, RetryConfig};
 
 use crate::account::{GoogleAccount, google_account};
-use crate::place::{Addressing, Azure, Gcs, Place, S3};
+use crate::place::{Addressing, Azure, Gcs, Place, S3, ServerSideEncryption};
 use crate::transport::{IDLE, Transport};
 use crate::{Access, Problem};
 
 /// What Kubernetes puts into the environment of a pod that has an identity of its own at AWS.
-const AWS_IDENTITY: [&str; 6] = [
+const AWS_IDENTITY: [&str; 7] = [
+    "AWS_ENDPOINT_URL_STS",
     "AWS_ROLE_ARN",
     "AWS_ROLE_SESSION_NAME",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -99,6 +100,9 @@ fn s3(place: &S3, access: &Access, transport: Transport) -> object_store::Result
             _ => endpoint.to_owned(),
         });
     }
+    if let Some(encryption) = &place.server_side_encryption {
+        builder = encrypted(builder, encryption)?;
+    }
     let keys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
     let from_access = keys.map(|key| (key, access.value(&[key]).map(str::to_owned)));
     let is_keyed = from_access.iter().any(|(_, value)| value.is_some());
@@ -109,6 +113,24 @@ fn s3(place: &S3, access: &Access, transport: Transport) -> object_store::Result
         }
     }
     Ok(Connection::to(builder.build()?))
+}
+
+/// Asks the store to encrypt each new object.
+fn encrypted(builder: AmazonS3Builder, encryption: &ServerSideEncryption) -> object_store::Result<AmazonS3Builder> {
+    let (algorithm, key) = match encryption {
+        ServerSideEncryption::Aes256 => ("AES256", None),
+        ServerSideEncryption::AwsKms { key_id } => ("aws:kms", key_id.as_deref()),
+    };
+    let settings = [
+        ("aws_server_side_encryption", Some(algorithm)),
+        ("aws_sse_kms_key_id", key),
+    ];
+    settings
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .try_fold(builder, |builder, (name, value)| {
+            Ok(builder.with_config(AmazonS3ConfigKey::from_str(name)?, value))
+        })
 }
 
 fn gcs(place: &Gcs, account: &GoogleAccount, transport: Transport) -> object_store::Result<Connection> {
@@ -149,7 +171,10 @@ fn azure(place: &Azure, access: &Access, transport: Transport) -> object_store::
         (None, None) => AZURE_IDENTITY
             .into_iter()
             .filter_map(|key| Some((AzureConfigKey::from_str(&key.to_lowercase()).ok()?, environment(key)?)))
-            .fold(builder, |builder, (key, value)| builder.with_config(key, value)),
+            // Azure's webhook ends the authority's address with a slash, and `object_store` adds one.
+            .fold(builder, |builder, (key, value)| {
+                builder.with_config(key, value.trim_end_matches('/'))
+            }),
     };
     Ok(Connection::to(builder.build()?))
 }

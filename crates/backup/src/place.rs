@@ -36,6 +36,9 @@ pub struct S3 {
     /// Absent: [`Addressing::Path`] if there is an endpoint, else [`Addressing::VirtualHost`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addressing: Option<Addressing>,
+    /// How the store is asked to encrypt each object. Absent: as the bucket's default says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_side_encryption: Option<ServerSideEncryption>,
 }
 
 /// A bucket of Google Cloud Storage.
@@ -86,6 +89,20 @@ pub enum Addressing {
     VirtualHost,
 }
 
+/// With which key a store encrypts. It decrypts for everybody who may read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum ServerSideEncryption {
+    /// One of the store's own (SSE-S3).
+    Aes256,
+    /// One of the key management service (SSE-KMS).
+    AwsKms {
+        /// Identifier, ARN or alias. Absent: the account's default key.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        key_id: Option<String>,
+    },
+}
+
 impl Place {
     /// What every object's name begins with; may be empty.
     pub(crate) fn path(&self) -> &str {
@@ -115,6 +132,9 @@ mod tests {
         for text in [
             r#"{"s3":{"bucket":"b","path":"p"}}"#,
             r#"{"s3":{"bucket":"b","path":"","region":"eu","endpoint":"http://h:1","addressing":"VirtualHost"}}"#,
+            r#"{"s3":{"bucket":"b","path":"","serverSideEncryption":"aes256"}}"#,
+            r#"{"s3":{"bucket":"b","path":"","serverSideEncryption":{"awsKms":{}}}}"#,
+            r#"{"s3":{"bucket":"b","path":"","serverSideEncryption":{"awsKms":{"keyId":"k"}}}}"#,
             r#"{"gcs":{"bucket":"b","path":"p/q"}}"#,
             r#"{"gcs":{"bucket":"b","path":"p","endpoint":"http://h:1"}}"#,
             r#"{"azure":{"account":"a","container":"c","path":"p","endpoint":"http://h:1/a"}}"#,
@@ -132,6 +152,7 @@ mod tests {
             r#"{"s3":{"bucket":"b","pfad":"p"}}"#,
             r#"{"s3":{"path":"p"}}"#,
             r#"{"s3":{"bucket":"b","addressing":"path"}}"#,
+            r#"{"s3":{"bucket":"b","serverSideEncryption":{"awsKms":{"key":"k"}}}}"#,
             r#"{"gcs":{"bucket":"b","region":"eu"}}"#,
             r#"{"ftp":{}}"#,
         ] {

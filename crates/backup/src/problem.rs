@@ -72,8 +72,10 @@ impl Problem {
             (400, _) if words.contains("invalid_grant") => Self::Denied(words),
             // 304 and 412: the condition does not hold. 409: another request for the name is under way.
             (304 | 409 | 412, _) => Self::Conflict(words),
+            (200, "AccessDenied") => Self::Denied(words),
             (501, _) => Self::Unusable(words),
-            (408 | 500.., _) => Self::Unavailable(words),
+            // 200: it failed after the store had answered.
+            (200 | 408 | 500.., _) => Self::Unavailable(words),
             // Also 404 without a store's words: it must not count as proof that an object is absent.
             _ => Self::Unusable(words),
         }

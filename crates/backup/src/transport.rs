@@ -77,6 +77,7 @@ impl Transport {
 
     async fn send(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let host = describe(request.uri().host().unwrap_or_default());
+        let may_fail_late = may_fail_late(&request);
         let moved = Moved::default();
         let request = request.map(|body| Paced::new(body, moved.clone()));
         let answer = tokio::select! {
@@ -85,17 +86,34 @@ impl Transport {
         };
         let (parts, body) = answer.into_parts();
         let body = Watched::new(body, host.clone(), self.idle);
-        if parts.status.is_success() {
+        if parts.status.is_success() && !may_fail_late {
             return Ok(HttpResponse::from_parts(parts, HttpResponseBody::new(body)));
+        }
+        if parts.status.is_success() {
+            let whole = body.collect().await?.to_bytes();
+            let text = String::from_utf8_lossy(&whole);
+            return match text.contains("<Error>") {
+                true => Err(refused(Answer::new(host, parts.status, &parts.headers, &text))),
+                false => Ok(HttpResponse::from_parts(parts, whole.into())),
+            };
         }
         let text = match Limited::new(body, ERROR_BODY).collect().await {
             Ok(text) => String::from_utf8_lossy(&text.to_bytes()).into_owned(),
             // The status says enough.
             Err(_) => String::new(),
         };
-        let answer = Answer::new(host, parts.status, &parts.headers, &text);
-        Err(HttpError::new(HttpErrorKind::Unknown, answer))
+        Err(refused(Answer::new(host, parts.status, &parts.headers, &text)))
     }
+}
+
+/// The end of an upload in pieces: S3 says 200 before it begins to work, and whether it succeeded only in the body.
+fn may_fail_late(request: &HttpRequest) -> bool {
+    let query = request.uri().query().unwrap_or_default();
+    request.method() == http::Method::POST && query.split('&').any(|pair| pair.starts_with("uploadId="))
+}
+
+fn refused(answer: Answer) -> HttpError {
+    HttpError::new(HttpErrorKind::Unknown, answer)
 }
 
 impl Connector for Transport {
@@ -141,7 +159,7 @@ fn describe(host: &str) -> String {
     }
 }
 
-/// An answer of the store that is no success.
+/// An answer of the store that is no success. Its status may be 200: then the body has the error.
 #[derive(Debug, thiserror::Error)]
 #[error("{host} answers {}{code}{message}", status.as_u16())]
 pub(crate) struct Answer {

@@ -5,10 +5,11 @@ mod support;
 use std::time::{Duration, Instant};
 
 use backup::{Access, Addressing, Compare, Created, Fence, Place, Problem, S3, Store, Volume};
+use bytes::Bytes;
 use futures::future::join_all;
 use test_store::{Effect, Fault};
 
-use support::{BUCKET, Directory, LIMIT, Server, access, access_with_authority, bytes, s3};
+use support::{BUCKET, Directory, LIMIT, Server, access, access_with_authority, bytes, s3, two_pieces};
 
 /// A server, and its store as one that refuses to overwrite.
 async fn start() -> (Server, Store) {
@@ -118,6 +119,104 @@ async fn a_body_that_is_cut_off_is_read_again() {
     server.store.inject(Fault::new(Effect::CutBody));
     let read = store.read("a", Duration::from_secs(1)).await;
     assert!(matches!(read, Err(Problem::Unavailable(_))), "{read:?}");
+}
+
+/// Sends an object in two pieces. `before_end` comes before the request that makes it appear.
+async fn send_in_pieces(store: &Store, limit: Duration, before_end: impl FnOnce()) -> Result<u64, Problem> {
+    let mut upload = store.upload("a", limit);
+    for piece in two_pieces() {
+        upload.write(piece).await?;
+    }
+    before_end();
+    upload.finish().await
+}
+
+/// How many requests have asked to make an object of its pieces.
+fn count_ends(server: &Server) -> usize {
+    let requests = server.store.requests();
+    let ends = requests
+        .iter()
+        .filter(|seen| seen.method == "POST" && seen.query.contains("uploadId="));
+    ends.count()
+}
+
+/// S3 says 200 before it puts the pieces together.
+#[tokio::test]
+async fn an_error_inside_a_success_is_no_success() {
+    type Check = fn(&Problem) -> bool;
+    let whole = two_pieces().concat();
+    for code in ["InternalError", "SlowDown", "ServiceUnavailable"] {
+        let (server, store) = start().await;
+        let fault = || Fault::error_in_success(code).method("POST");
+        let sent = send_in_pieces(&store, LIMIT, || server.store.inject(fault().times(2))).await;
+        assert_eq!(sent, Ok(whole.len() as u64), "{code}");
+        assert_eq!(count_ends(&server), 3, "{code} passes");
+        assert!(std::fs::read(server.file("a")).expect("a file") == whole, "{code}");
+    }
+    let cases: [(&str, Check); 4] = [
+        ("InternalError", |problem| matches!(problem, Problem::Unavailable(_))),
+        ("SlowDown", |problem| matches!(problem, Problem::Throttled(_))),
+        ("NotKnown", |problem| matches!(problem, Problem::Unavailable(_))),
+        ("AccessDenied", |problem| matches!(problem, Problem::Denied(_))),
+    ];
+    for (code, is_expected) in cases {
+        let (server, store) = start().await;
+        let fault = Fault::error_in_success(code).method("POST");
+        let sent = send_in_pieces(&store, Duration::from_secs(2), || server.store.inject(fault)).await;
+        let problem = sent.expect_err(code);
+        assert!(is_expected(&problem), "{code}: {problem:?}");
+        let words = format!("127.0.0.1 answers 200 {code}: a fault by script");
+        assert!(problem.to_string().contains(&words), "{problem}");
+        assert_eq!(
+            count_ends(&server) == 1,
+            !problem.is_transient(),
+            "{code}: only what may pass is tried again"
+        );
+        assert!(!server.file("a").exists(), "{code}");
+    }
+}
+
+#[tokio::test]
+async fn an_upload_that_is_cut_off_is_sent_again() {
+    let content = Bytes::from(vec![7; 1 << 20]);
+    let create = async |store: &Store, limit| store.create("a", content.clone(), Compare::Bytes, limit).await;
+    let fault = || Fault::new(Effect::CutUpload).method("PUT");
+    for fence in [Fence::Enforced, Fence::BestEffort] {
+        let (server, store) = start().await;
+        let store = store.with_fence(fence);
+        server.store.inject(fault().times(2));
+        assert_eq!(create(&store, LIMIT).await, Ok(Created::New), "{fence:?}");
+        assert_eq!(server.store.count_requests("PUT", ""), 3, "{fence:?}");
+        assert!(std::fs::read(server.file("a")).expect("a file") == content, "{fence:?}");
+    }
+    let (server, store) = start().await;
+    server.store.inject(fault());
+    let problem = create(&store, Duration::from_secs(2)).await.expect_err("cut off");
+    assert!(matches!(problem, Problem::Unavailable(_)), "{problem:?}");
+    assert!(!server.file("a").exists());
+}
+
+#[tokio::test]
+async fn a_piece_that_is_cut_off_is_sent_again() {
+    let whole = two_pieces().concat();
+    let fault = || Fault::new(Effect::CutUpload).method("PUT");
+    let (server, store) = start().await;
+    server.store.inject(fault().times(2));
+    assert_eq!(send_in_pieces(&store, LIMIT, || ()).await, Ok(whole.len() as u64));
+    assert_eq!(
+        server.store.count_requests("PUT", ""),
+        4,
+        "two pieces, and two that were cut off"
+    );
+    assert!(std::fs::read(server.file("a")).expect("a file") == whole);
+
+    let (server, store) = start().await;
+    server.store.inject(fault());
+    let problem = send_in_pieces(&store, Duration::from_secs(2), || ()).await;
+    let problem = problem.expect_err("cut off");
+    assert!(matches!(problem, Problem::Unavailable(_)), "{problem:?}");
+    assert_eq!(count_ends(&server), 0, "nothing is made of what did not arrive");
+    assert!(!server.file("a").exists());
 }
 
 #[tokio::test]

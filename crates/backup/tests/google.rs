@@ -2,82 +2,25 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backup::{Access, Compare, Created, Fence, Gcs, Place, Problem, Store};
 
 use support::gcs::FakeGcs;
+use support::scripted::{Server, answer, stored};
 use support::{BUCKET, LIMIT, bytes};
 
 /// Where the test of the pod's identity tells its child process the store's URL.
 const URL: &str = "BACKUP_TEST_GOOGLE_URL";
 
-/// A server that answers each request with the next of the answers, and the last one for ever.
-struct Server {
-    address: SocketAddr,
-    /// First line and headers of each request, in small letters.
-    requests: Arc<Mutex<Vec<String>>>,
-}
-
-impl Server {
-    fn start(answers: Vec<String>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let seen = requests.clone();
-        // It ends with the process.
-        std::thread::spawn(move || {
-            for (at, stream) in listener.incoming().enumerate() {
-                let answer = answers.get(at).or(answers.last()).expect("an answer");
-                let mut stream = stream.expect("a connection");
-                let request = read(&stream);
-                // The client may look as soon as it has the answer.
-                seen.lock().expect("no panic").push(request);
-                stream.write_all(answer.as_bytes()).expect("sent");
-            }
-        });
-        Self { address, requests }
-    }
-
-    fn place(&self) -> Place {
-        Place::Gcs(Gcs {
-            bucket: BUCKET.to_owned(),
-            // A slash at the end does no harm.
-            endpoint: Some(format!("http://{}/", self.address)),
-            ..Gcs::default()
-        })
-    }
-
-    fn requests(&self) -> Vec<String> {
-        self.requests.lock().expect("no panic").clone()
-    }
-}
-
-/// The head of a request, in small letters. Its body is read, too.
-fn read(stream: &TcpStream) -> String {
-    let mut reader = BufReader::new(stream);
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        assert_ne!(
-            reader.read_line(&mut head).expect("a line"),
-            0,
-            "the request ends early"
-        );
-    }
-    let head = head.to_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-    let length = length.map_or(0, |length| length.parse().expect("a number"));
-    std::io::copy(&mut reader.take(length), &mut std::io::sink()).expect("a body");
-    head
-}
-
-fn answer(status: u16, headers: &str, body: &str) -> String {
-    let length = body.len();
-    format!("HTTP/1.1 {status} -\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
+fn place(server: &Server) -> Place {
+    Place::Gcs(Gcs {
+        bucket: BUCKET.to_owned(),
+        // A slash at the end does no harm.
+        endpoint: Some(format!("{}/", server.url())),
+        ..Gcs::default()
+    })
 }
 
 /// An error as Google's XML interface writes it.
@@ -89,11 +32,6 @@ fn error(status: u16, code: &str) -> String {
     answer(status, "Content-Type: application/xml; charset=UTF-8\r\n", &xml)
 }
 
-fn stored(content: &str) -> String {
-    let headers = "ETag: \"1\"\r\nx-goog-generation: 1\r\nLast-Modified: Sat, 28 Nov 2026 12:00:00 GMT\r\n";
-    answer(200, headers, content)
-}
-
 fn ranged(content: &str) -> String {
     let length = content.len();
     let range = format!("Content-Range: bytes 0-{}/{length}\r\n", length - 1);
@@ -101,7 +39,7 @@ fn ranged(content: &str) -> String {
 }
 
 fn open(server: &Server) -> Store {
-    let store = Store::open(&server.place(), &FakeGcs::access()).expect("a store");
+    let store = Store::open(&place(server), &FakeGcs::access()).expect("a store");
     store.with_fence(Fence::Enforced)
 }
 
@@ -223,9 +161,9 @@ fn without_credentials_the_pod_has_its_own_identity() {
     let store = Server::start(vec![stored("content")]);
     let child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "child_that_reads_with_the_identity_of_the_pod", "--ignored"])
-        .env("GCE_METADATA_HOST", metadata.address.to_string())
-        .env("GCE_METADATA_IP", metadata.address.to_string())
-        .env(URL, format!("http://{}", store.address))
+        .env("GCE_METADATA_HOST", metadata.address().to_string())
+        .env("GCE_METADATA_IP", metadata.address().to_string())
+        .env(URL, store.url())
         .env_remove("GOOGLE_APPLICATION_CREDENTIALS")
         .env("HOME", "/nonexistent")
         .output()

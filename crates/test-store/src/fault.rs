@@ -34,8 +34,15 @@ pub enum Effect {
     ClockBehind(i64),
     /// The server does what is asked and closes the connection without an answer.
     LoseReply,
+    /// The server does nothing and answers 200 with this error in the body, as S3 may after the end of a long write.
+    ErrorInSuccess {
+        /// S3's name for the error, as `InternalError`.
+        code: String,
+    },
     /// The server sends half of the answer's body and closes the connection.
     CutBody,
+    /// The server reads half of the request's body, stores nothing and closes the connection.
+    CutUpload,
     /// The server does nothing and never answers.
     Stall,
     /// The server waits for so many milliseconds, then does what is asked.
@@ -81,6 +88,11 @@ impl Fault {
             status,
             code: code.to_owned(),
         })
+    }
+
+    /// An answer that says 200 and has an error of this name in its body.
+    pub fn error_in_success(code: &str) -> Self {
+        Self::new(Effect::ErrorInSuccess { code: code.to_owned() })
     }
 
     fn fits(&self, method: &str, path: &str) -> bool {

@@ -18,6 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub use fault::{Effect, Fault};
+pub use serve::Seen;
 use serve::Server;
 
 /// The access key that the server knows.
@@ -124,6 +125,11 @@ impl TestStore {
     /// How many requests with this method, for a path that contains `part`, have arrived so far.
     pub fn count_requests(&self, method: &str, part: &str) -> usize {
         self.server.count_requests(method, part)
+    }
+
+    /// All requests that have arrived so far, in their order.
+    pub fn requests(&self) -> Vec<Seen> {
+        self.server.requests()
     }
 }
 

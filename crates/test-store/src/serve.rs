@@ -10,10 +10,10 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, DATE, IF_NONE_MATCH};
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::{Body as _, Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use s3s::service::S3Service;
@@ -28,12 +28,24 @@ type Body = UnsyncBoxBody<Bytes, io::Error>;
 /// Where faults are set.
 const FAULTS: &str = "/_faults";
 
+/// A request that has arrived.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The method.
+    pub method: Method,
+    /// The path, with the bucket.
+    pub path: String,
+    /// What stands after the question mark; may be empty.
+    pub query: String,
+    /// The headers.
+    pub headers: HeaderMap,
+}
+
 pub(crate) struct Server {
     service: S3Service,
     directory: PathBuf,
     faults: Mutex<Vec<Fault>>,
-    /// Method and path of each request.
-    requests: Mutex<Vec<(Method, String)>>,
+    requests: Mutex<Vec<Seen>>,
     /// Held during a write. The S3 service looks for the file and then writes it, which is not atomic.
     writes: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -105,9 +117,12 @@ impl Server {
     }
 
     pub(crate) fn count_requests(&self, method: &str, part: &str) -> usize {
-        let requests = lock(&self.requests);
-        let fits = |(of, path): &&(Method, String)| *of == method && path.contains(part);
-        requests.iter().filter(fits).count()
+        let fits = |seen: &&Seen| seen.method == method && seen.path.contains(part);
+        lock(&self.requests).iter().filter(fits).count()
+    }
+
+    pub(crate) fn requests(&self) -> Vec<Seen> {
+        lock(&self.requests).clone()
     }
 
     /// An error closes the connection.
@@ -116,7 +131,12 @@ impl Server {
         if path == FAULTS {
             return self.set_faults(request).await;
         }
-        lock(&self.requests).push((method.clone(), path.clone()));
+        lock(&self.requests).push(Seen {
+            method: method.clone(),
+            path: path.clone(),
+            query: request.uri().query().unwrap_or_default().to_owned(),
+            headers: request.headers().clone(),
+        });
         let effect = take(&mut self.faults(), method.as_str(), &path);
         match effect {
             None => self.pass(request).await,
@@ -128,6 +148,10 @@ impl Server {
             Some(Effect::Refuse { status, code }) => {
                 request.into_body().collect().await.map_err(io::Error::other)?;
                 refuse(status, &code)
+            }
+            Some(Effect::ErrorInSuccess { code }) => {
+                request.into_body().collect().await.map_err(io::Error::other)?;
+                refuse(200, &code)
             }
             Some(Effect::ClockBehind(seconds)) => {
                 let mut answer = refuse(403, "AccessDenied")?;
@@ -141,6 +165,7 @@ impl Server {
                 Err(io::Error::other("the reply is lost"))
             }
             Some(Effect::CutBody) => cut(self.pass(request).await?).await,
+            Some(Effect::CutUpload) => cut_upload(request.into_body()).await,
             Some(Effect::NoConditions) if request.headers().contains_key(IF_NONE_MATCH) => {
                 refuse(501, "NotImplemented")
             }
@@ -208,6 +233,18 @@ async fn cut(answer: Response<Body>) -> io::Result<Response<Body>> {
     let half = Ok(Frame::data(body.slice(..body.len() / 2)));
     let pieces = futures::stream::iter([half, Err(io::Error::other("the body is cut off"))]);
     Ok(Response::from_parts(parts, StreamBody::new(pieces).boxed_unsync()))
+}
+
+/// Reads half of a body, and closes the connection.
+async fn cut_upload(mut body: Incoming) -> io::Result<Response<Body>> {
+    let half = body.size_hint().lower() / 2;
+    let mut read = 0;
+    while read < half {
+        let Some(frame) = body.frame().await else { break };
+        let frame = frame.map_err(io::Error::other)?;
+        read += frame.data_ref().map_or(0, Bytes::len) as u64;
+    }
+    Err(io::Error::other("the upload is cut off"))
 }
 
 fn refuse(status: u16, code: &str) -> io::Result<Response<Body>> {

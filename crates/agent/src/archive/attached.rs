@@ -282,3 +282,89 @@ fn unread(path: &Path, error: &std::io::Error) -> Problem {
 pub(super) fn version(access: &Path) -> Stamp {
     stamp(&access.join("..data")).or_else(|| stamp(access))
 }
+
+#[cfg(test)]
+mod tests {
+    use backup::{S3, Volume};
+    use machine::archive::ArchiveLine;
+    use test_store::{KEY, Options, SECRET, TestStore};
+
+    use super::*;
+
+    const SIZE: Bytes = Bytes::mib(16);
+    const REFUSAL: &str = "default/shop-1a2b3c4d/lines/1/line.json was written by a database with another system identifier or another size of segments; let spec.backup.store name a path that is not in use";
+
+    fn directory(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("cdb-line-{name}-{}", std::process::id()));
+        fs::create_dir(&path).expect("a directory");
+        path
+    }
+
+    fn target(place: &Place, system_id: &str) -> Target {
+        Target {
+            place: place.clone(),
+            folder: "default/shop-1a2b3c4d".to_owned(),
+            line: ArchiveLine(1),
+            cluster_uid: "1a2b3c4d-0000-0000-0000-000000000000".to_owned(),
+            system_id: system_id.to_owned(),
+            pod_uid: "pod".to_owned(),
+            recipients: Vec::new(),
+        }
+    }
+
+    /// Two databases begin the first line in one folder. `read` reads an object of the store.
+    async fn refuses_a_second_database(place: &Place, access: &Path, read: impl Fn(&str) -> Vec<u8>) {
+        let attached = attach(&target(place, "7"), access, SIZE).await.expect("the first");
+        assert_eq!(attached.line(), 1);
+        let line = || read("default/shop-1a2b3c4d/lines/1/line.json");
+        let begun = line();
+        for (system_id, size) in [("8", SIZE), ("7", Bytes::mib(32))] {
+            let refused = attach(&target(place, system_id), access, size).await.err();
+            assert_eq!(
+                refused,
+                Some(Problem::Conflict(REFUSAL.to_owned())),
+                "{system_id} {size:?}"
+            );
+            assert_eq!(line(), begun, "it stays the first one's");
+        }
+        let again = attach(&target(place, "7"), access, SIZE).await;
+        assert!(again.is_ok(), "the first one comes back: {:?}", again.err());
+    }
+
+    #[tokio::test]
+    async fn a_second_database_does_not_begin_a_line_in_the_folder_of_another_on_a_volume() {
+        let directory = directory("volume");
+        let place = Place::Volume(Volume {
+            directory: directory.clone(),
+        });
+        let read = |name: &str| fs::read(directory.join(name)).expect("an object");
+        refuses_a_second_database(&place, &directory.join("no-secrets"), read).await;
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+
+    #[tokio::test]
+    async fn a_second_database_does_not_begin_a_line_in_the_folder_of_another_in_a_bucket() {
+        let directory = directory("bucket");
+        let (buckets, access) = (directory.join("buckets"), directory.join("access"));
+        for folder in [&buckets, &access] {
+            fs::create_dir(folder).expect("a directory");
+        }
+        for (name, value) in [("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET)] {
+            fs::write(access.join(name), value).expect("written");
+        }
+        let store = TestStore::start(Options {
+            directory: buckets.clone(),
+            ..Options::default()
+        });
+        let store = store.await.expect("a server");
+        store.make_bucket("wal").expect("a bucket");
+        let place = Place::S3(S3 {
+            bucket: "wal".to_owned(),
+            endpoint: Some(store.url().to_owned()),
+            ..S3::default()
+        });
+        let read = |name: &str| fs::read(buckets.join("wal").join(name)).expect("an object");
+        refuses_a_second_database(&place, &access, read).await;
+        fs::remove_dir_all(&directory).expect("removed");
+    }
+}

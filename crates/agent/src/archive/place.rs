@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use api::store::{S3Addressing, StoreSpec};
-use backup::{Addressing, Azure, Gcs, Place, S3, Volume};
+use api::store::{S3Addressing, S3Encryption, S3EncryptionAlgorithm, StoreSpec};
+use backup::{Addressing, Azure, Gcs, Place, S3, ServerSideEncryption, Volume};
 
 /// The store of the spec, of which a volume is mounted at `mount`; `None` if the spec names none.
 pub(crate) fn place(store: &StoreSpec, mount: &Path) -> Option<Place> {
@@ -38,7 +38,17 @@ pub(crate) fn place(store: &StoreSpec, mount: &Path) -> Option<Place> {
             S3Addressing::Path => Addressing::Path,
             S3Addressing::VirtualHost => Addressing::VirtualHost,
         }),
+        server_side_encryption: s3.server_side_encryption.as_ref().map(encryption),
     }))
+}
+
+fn encryption(encryption: &S3Encryption) -> ServerSideEncryption {
+    match encryption.algorithm {
+        S3EncryptionAlgorithm::Aes256 => ServerSideEncryption::Aes256,
+        S3EncryptionAlgorithm::AwsKms => ServerSideEncryption::AwsKms {
+            key_id: encryption.kms_key_id.clone(),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -56,6 +66,26 @@ mod tests {
         let top = store(serde_json::json!({"s3": {"s3Path": "s3://wal", "endpoint": "http://store:9000"}}));
         let Some(Place::S3(top)) = top else { panic!("S3") };
         assert_eq!((top.path.as_str(), top.addressing), ("", Some(Addressing::Path)));
+        assert_eq!(top.server_side_encryption, None);
+        for (algorithm, expected) in [
+            (serde_json::json!({"algorithm": "AES256"}), ServerSideEncryption::Aes256),
+            (
+                serde_json::json!({"algorithm": "aws:kms"}),
+                ServerSideEncryption::AwsKms { key_id: None },
+            ),
+            (
+                serde_json::json!({"algorithm": "aws:kms", "kmsKeyId": "alias/wal"}),
+                ServerSideEncryption::AwsKms {
+                    key_id: Some("alias/wal".to_owned()),
+                },
+            ),
+        ] {
+            let encrypted = store(serde_json::json!({"s3": {"bucket": "wal", "serverSideEncryption": algorithm}}));
+            let Some(Place::S3(encrypted)) = encrypted else {
+                panic!("S3")
+            };
+            assert_eq!(encrypted.server_side_encryption, Some(expected));
+        }
         assert_eq!(store(serde_json::json!({})), None);
         let gcs = store(serde_json::json!({"gcs": {"bucket": "wal", "path": "a/"}}));
         let Some(Place::Gcs(gcs)) = gcs else { panic!("Google") };

@@ -1,6 +1,7 @@
 //! Helpers of the tests of databases with a store: the store, what is archived there, and a restore from it.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -67,6 +68,45 @@ pub async fn all_is_archived(cluster: &Cluster, primary: u32, timeline: u32) {
     cluster.until("all is archived", 90, done).await;
 }
 
+/// The lines that docs/operation.md has for a restore by hand.
+pub struct ByHand {
+    /// Lines of a shell that unpack a backup into `$PGDATA` and verify it.
+    pub unpack: Vec<String>,
+    /// Settings of PostgreSQL, with names of the page such as `$WAL` in them.
+    settings: Vec<String>,
+}
+
+/// Those lines, for an encrypted database or for another one.
+pub fn by_hand(is_encrypted: bool) -> ByHand {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operation.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let (_, section) = page.split_once("\n### By hand\n").expect("the section");
+    let (section, _) = section.split_once("\n## ").expect("the next one");
+    let blocks: Vec<&str> = section.split("```").skip(1).step_by(2).collect();
+    let [unpack, settings, encrypted] = blocks[..] else {
+        panic!("the section has the lines of a backup, settings, and what is else if encrypted: {blocks:?}");
+    };
+    let is_setting = |line: &str| line.split_once(" = ").is_some_and(|(name, _)| is_name(name));
+    let lines = |block: &str| -> Vec<String> {
+        let lines = block.lines().filter(|line| !line.is_empty());
+        lines.map(str::to_owned).collect()
+    };
+    let (unpack, settings) = (lines(unpack), lines(settings));
+    if !is_encrypted {
+        return ByHand { unpack, settings };
+    }
+    let (instead, unpack): (Vec<String>, Vec<String>) = lines(encrypted).into_iter().partition(|line| is_setting(line));
+    ByHand {
+        unpack,
+        // The last setting of a name counts.
+        settings: settings.into_iter().chain(instead).collect(),
+    }
+}
+
+fn is_name(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+}
+
 /// Restores the base copy and all archived WAL of `timeline`, with PostgreSQL's own programs and the lines that docs/operation.md has
 /// for that; `key` is the file with the private key of encrypted WAL. Returns the rows.
 pub async fn restored(cluster: &Cluster, base: &Path, wal: &Path, key: Option<&Path>, timeline: u32) -> String {
@@ -78,21 +118,20 @@ pub async fn restored(cluster: &Cluster, base: &Path, wal: &Path, key: Option<&P
     let [recovery, standby] = signals.each_ref().map(|path| path.to_str().expect("a path"));
     as_user("touch", &[recovery]).await.expect("a signal");
     as_user("rm", &["-f", standby]).await.expect("none of a standby");
-    let wal = wal.display();
-    let segment = format!("{wal}/$(printf %%.16s %f)/%f.zst");
-    let segment = match key {
-        None => format!("zstd -dqfo %p {segment}"),
-        Some(key) => format!("age -d -i {} {segment}.age | zstd -dqfo %p", key.display()),
-    };
-    let fetch = format!("case %f in *.history) cp {wal}/%f %p;; *) {segment};; esac");
+    let published = by_hand(key.is_some()).settings.join("\n");
+    let published = published
+        .replace("$WAL", &wal.display().to_string())
+        .replace("$TIMELINE", &timeline.to_string())
+        .replace("$KEY", &key.unwrap_or(Path::new("no-key")).display().to_string());
+    let conf = base.join("postgresql.auto.conf");
+    let conf = fs::OpenOptions::new().create(true).append(true).open(conf);
+    write!(conf.expect("PostgreSQL's settings"), "\n{published}\n").expect("written");
     let settings = [
         ("archive_mode", "off"),
         ("hot_standby", "off"),
         ("listen_addresses", ""),
         ("port", "5432"),
         ("primary_conninfo", ""),
-        ("recovery_target_timeline", &timeline.to_string()),
-        ("restore_command", &fetch),
         ("ssl", "off"),
         ("synchronous_standby_names", ""),
         ("unix_socket_directories", socket.to_str().expect("a path")),

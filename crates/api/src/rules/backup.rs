@@ -7,18 +7,24 @@ use crate::spec::{
     ArchiveFate, BackupDrill, BackupOnDelete, BackupRetention, BackupSchedule, BackupSpec, FinalBackup,
     IdentitySecretRef,
 };
-use crate::store::{AzureStore, GcsStore, S3Store, StoreSpec, VolumeStore};
+use crate::store::{AzureStore, GcsStore, S3Encryption, S3EncryptionAlgorithm, S3Store, StoreSpec, VolumeStore};
 
-/// A bucket's name, by S3's own rules but for names that look like addresses.
+/// A bucket's name, by S3's own rules but for names that look like addresses or that Amazon reserves. Two dots in a row
+/// are refused beside it.
 const BUCKET: &str = "[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]";
 /// A bucket of Google's, by its own rules but for names that look like addresses or have dots and more than 63 characters.
+/// Two dots in a row are refused beside it.
 const GCS_BUCKET: &str = "[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]";
-/// A folder in a bucket; no slash stands at its begin.
-const PATH: &str = "[A-Za-z0-9._-][A-Za-z0-9._/-]*";
+/// A folder in a bucket: parts with single slashes between them, and perhaps one at the end. None consists of dots alone,
+/// because the agent takes neither `.` nor `..`.
+const PATH: &str = "[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*(/[.]*[A-Za-z0-9_-][A-Za-z0-9._-]*)*/?";
 const MAX_PATH: usize = 512;
 const REGION: &str = "^[a-z0-9-]{1,63}$";
 const ENDPOINT: &str = "^https?://[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?(:[0-9]{1,5})?$";
 const MAX_ENDPOINT: usize = 300;
+/// An identifier, an ARN or an alias of a key, as AWS and the stores with its interface write them.
+const KMS_KEY: &str = "^[A-Za-z0-9:/_.-]+$";
+const MAX_KMS_KEY: usize = 512;
 const ACCOUNT: &str = "^[a-z0-9]{3,24}$";
 const CONTAINER: &str = "^[a-z0-9](-?[a-z0-9]){2,62}$";
 /// An emulator of Azure has the account in the path.
@@ -44,6 +50,7 @@ fn is_one(store: &StoreSpec) -> bool {
 }
 
 const S3: fn(&StoreSpec) -> Option<&S3Store> = |store| store.s3.as_ref();
+const ENCRYPTION: fn(&StoreSpec) -> Option<&S3Encryption> = |store| store.s3.as_ref()?.server_side_encryption.as_ref();
 const AZURE: fn(&StoreSpec) -> Option<&AzureStore> = |store| store.azure.as_ref();
 const GCS: fn(&StoreSpec) -> Option<&GcsStore> = |store| store.gcs.as_ref();
 const VOLUME: fn(&StoreSpec) -> Option<&VolumeStore> = |store| store.volume.as_ref();
@@ -70,9 +77,11 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
         ),
         Rule::holds(
             place(".s3.s3Path"),
-            format!("size(self) <= {MAX_PATH} && self.matches('^s3://{BUCKET}(/({PATH})?)?$')"),
+            format!(
+                "size(self) <= {MAX_PATH} && self.matches('^s3://{BUCKET}(/({PATH})?)?$') && !self.matches('^s3://[^/]*[.][.]')"
+            ),
             say(
-                ".s3.s3Path must be s3://bucket or s3://bucket/path, where the bucket has 3 to 63 lower-case letters, digits, dots and hyphens, and the path letters, digits, '.', '_', '-' and '/': correct it",
+                ".s3.s3Path must be s3://bucket or s3://bucket/path, where the bucket has 3 to 63 lower-case letters, digits, hyphens and single dots, and the path letters, digits, '.', '_', '-' and single '/', but no part of dots alone: correct it",
             ),
             of_kind(store, S3, |s3| {
                 s3.s3_path.as_deref().is_none_or(|whole| {
@@ -86,8 +95,8 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
         ),
         Rule::holds(
             place(".s3.bucket"),
-            format!("size(self) <= 63 && self.matches('^{BUCKET}$')"),
-            say(".s3.bucket must have 3 to 63 lower-case letters, digits, dots and hyphens: correct it"),
+            format!("size(self) <= 63 && self.matches('^{BUCKET}$') && !self.contains('..')"),
+            say(".s3.bucket must have 3 to 63 lower-case letters, digits, hyphens and single dots: correct it"),
             of_kind(store, S3, |s3| s3.bucket.as_deref().is_none_or(is_bucket)),
         ),
         Rule::holds(
@@ -101,6 +110,24 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
             format!("size(self) <= {MAX_ENDPOINT} && self.matches('{ENDPOINT}')"),
             say(".s3.endpoint must be an address such as https://minio.storage.svc:9000, without a path: correct it"),
             of_kind(store, S3, |s3| s3.endpoint.as_deref().is_none_or(is_endpoint)),
+        ),
+        Rule::holds(
+            place(".s3.serverSideEncryption"),
+            "!has(self.kmsKeyId) || self.algorithm == 'aws:kms'",
+            say(
+                ".s3.serverSideEncryption has a key of the KMS and does not use it: set algorithm to aws:kms or remove kmsKeyId",
+            ),
+            of_kind(store, ENCRYPTION, |encryption| {
+                encryption.kms_key_id.is_none() || encryption.algorithm == S3EncryptionAlgorithm::AwsKms
+            }),
+        ),
+        Rule::holds(
+            place(".s3.serverSideEncryption.kmsKeyId"),
+            format!("size(self) <= {MAX_KMS_KEY} && self.matches('{KMS_KEY}')"),
+            say(".s3.serverSideEncryption.kmsKeyId must be the identifier, ARN or alias of a key: correct it"),
+            of_kind(store, ENCRYPTION, |encryption| {
+                encryption.kms_key_id.as_deref().is_none_or(is_kms_key)
+            }),
         ),
         Rule::holds(
             place(".azure.account"),
@@ -126,8 +153,10 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
     rules.extend([
         Rule::holds(
             place(".gcs.bucket"),
-            format!("size(self) <= 63 && self.matches('^{GCS_BUCKET}$')"),
-            say(".gcs.bucket must have 3 to 63 lower-case letters, digits, dots, underscores and hyphens: correct it"),
+            format!("size(self) <= 63 && self.matches('^{GCS_BUCKET}$') && !self.contains('..')"),
+            say(
+                ".gcs.bucket must have 3 to 63 lower-case letters, digits, underscores, hyphens and single dots: correct it",
+            ),
             of_kind(store, GCS, |gcs| is_gcs_bucket(&gcs.bucket)),
         ),
         Rule::holds(
@@ -150,7 +179,7 @@ fn of_store(at: &'static str, store: fn(&ClusteredDatabase) -> Option<&StoreSpec
             place(&format!(".{kind}.path")),
             format!("size(self) <= {MAX_PATH} && self.matches('^{PATH}$')"),
             say(&format!(
-                ".{kind}.path must consist of letters, digits, '.', '_', '-' and '/', and not begin with '/': correct it"
+                ".{kind}.path must consist of letters, digits, '.', '_', '-' and single '/', begin with no '/', and have no part of dots alone: correct it"
             )),
             of_kind(store, path, |path| is_path(path)),
         )
@@ -460,12 +489,20 @@ fn is_gcs_bucket(text: &str) -> bool {
     let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let edge = |b: Option<&u8>| b.is_some_and(|b| letter(*b));
     let inner = text.bytes().all(|b| letter(b) || matches!(b, b'.' | b'_' | b'-'));
-    (3..=63).contains(&text.len()) && inner && edge(text.as_bytes().first()) && edge(text.as_bytes().last())
+    let is_edged = edge(text.as_bytes().first()) && edge(text.as_bytes().last());
+    (3..=63).contains(&text.len()) && inner && is_edged && !text.contains("..")
 }
 
 fn is_path(text: &str) -> bool {
-    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/');
-    !text.is_empty() && text.len() <= MAX_PATH && text.bytes().all(inner) && !text.starts_with('/')
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-');
+    let is_part = |part: &str| part.bytes().all(inner) && part.bytes().any(|b| b != b'.');
+    let parts = text.strip_suffix('/').unwrap_or(text);
+    text.len() <= MAX_PATH && parts.split('/').all(is_part)
+}
+
+fn is_kms_key(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b':' | b'/' | b'_' | b'.' | b'-');
+    (1..=MAX_KMS_KEY).contains(&text.len()) && text.bytes().all(inner)
 }
 
 fn is_account(text: &str) -> bool {

@@ -14,6 +14,7 @@ use test_store::{KEY, Options, SECRET, TestStore};
 pub mod azurite;
 pub mod gcs;
 pub mod moto;
+pub mod scripted;
 
 /// Runs a program that installs something.
 pub fn run(command: &mut Command, needed: &str) {
@@ -104,6 +105,11 @@ pub fn access_with_authority(authority: &str) -> Access {
         ("ca.crt", authority),
     ];
     Access::of(keys).expect("credentials")
+}
+
+/// Two pieces of one object. The first one is as small as stores take pieces before the last.
+pub fn two_pieces() -> [Bytes; 2] {
+    [Bytes::from(vec![7; 5 << 20]), bytes("end")]
 }
 
 pub fn bytes(text: &'static str) -> Bytes {

@@ -93,6 +93,7 @@ fn later() -> Vec<Value> {
             "onDelete": {"finalBackup": "None", "data": "Delete"}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "path": "us", "region": "us-east-1"}}}}),
         json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "endpoint": "https://store:9000", "addressing": "Path", "caSecretRef": {"name": "store", "key": "ca.pem"}}}}}),
+        json!({"backup": {"store": {"s3": {"s3Path": null, "bucket": "wal", "serverSideEncryption": {"algorithm": "aws:kms", "kmsKeyId": "alias/wal"}}}}}),
         json!({"backup": {"store": {"s3": null, "azure": {
             "account": "shop", "container": "wal", "path": "eu", "endpoint": "https://shop.blob.core.windows.net",
             "credentialsSecretRef": {"name": "store"}, "caSecretRef": {"name": "store", "key": "ca.pem"},
