@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use api::backup::{BackupKind, BackupRole, StoredBackup};
-use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, UndoRecovery};
+use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, Switchover, UndoRecovery};
 use api::spec::RecoveryTarget;
 use api::status::{ArchiveFence, BackupCatalogue, FailureReason, WaitReason};
 use api::{ClusteredDatabase, DatabaseBackup};
@@ -512,6 +512,16 @@ async fn a_database_is_recovered_in_place_and_goes_back() -> Result<()> {
         "through the same Service, with the same password"
     );
     sql.sql("INSERT INTO t VALUES (10)").await?;
+    // No member of these volumes was ever elected: their timeline counts all the same.
+    let holder = namespace.holder("db").await?.unwrap_or_default();
+    let to = if holder.starts_with("db-0/") { "db-1" } else { "db-0" }.to_owned();
+    namespace
+        .ask("db", "switchover", Action::Switchover(Switchover { to }))
+        .await?;
+    namespace
+        .wait_operation("switchover", OperationPhase::Completed, BOUND)
+        .await?;
+    namespace.wait_ready("db", BOUND).await?;
     let refused = recovers(&namespace, "too-early", None, OperationPhase::Failed).await?;
     ensure!(refused.contains("confirm-recovery db"), "{refused}");
 

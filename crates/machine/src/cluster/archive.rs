@@ -185,26 +185,20 @@ fn lacking(facts: &Facts<'_>, record: &ArchiveRecord) -> Option<(Reason, String)
     let task = record.backup.as_ref();
     let completed = task.and_then(|task| task.backup.as_ref());
     let before = || facts.status.backup.as_ref()?.last_backup.as_ref();
-    let listed = record.catalogue.as_ref().map(|listed| listed.backups);
-    let Some(last) = completed.or_else(before).filter(|_| listed != Some(0)) else {
-        let none = listed.is_none_or(|backups| backups == 0);
-        return none.then(|| {
-            let why = format!(
-                "WAL is archived, and there is no backup, without which nothing can be recovered: kubectl cdb backup {} takes one",
-                facts.wanted.name
-            );
-            (Reason::NoBackup, why)
-        });
-    };
+    let last = completed.or_else(before);
     if let Some(failed) = task.filter(|task| task.state == BackupState::Failed) {
         let why = failed.message.as_deref().unwrap_or("it is not known why");
-        let time = last.stop_time.format("%FT%TZ");
-        return Some((
-            Reason::BackupFailed,
-            format!("the last backup has failed: {why}. The one before it ended at {time}"),
-        ));
+        return Some((Reason::BackupFailed, format!("the last backup has failed: {why}")));
     }
-    Some((Reason::BackupOverdue, schedule::overdue(facts, last)?))
+    let listed = record.catalogue.as_ref().map(|listed| listed.backups);
+    if listed.map_or(last.is_none(), |backups| backups == 0) {
+        let why = format!(
+            "WAL is archived, and there is no backup, without which nothing can be recovered: kubectl cdb backup {} takes one",
+            facts.wanted.name
+        );
+        return Some((Reason::NoBackup, why));
+    }
+    Some((Reason::BackupOverdue, schedule::overdue(facts, last?)?))
 }
 
 /// What becomes of WAL that goes on waiting.

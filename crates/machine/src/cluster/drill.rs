@@ -249,11 +249,11 @@ fn result(facts: &Facts<'_>, run: &DrillRun, name: String, outcome: Result<(), S
         } else {
             before.and_then(|before| before.last_success_time)
         },
-        proven_backup: if succeeded {
-            run.backup.clone()
-        } else {
-            before.and_then(|before| before.proven_backup.clone())
-        },
+        proven_backup: run
+            .backup
+            .clone()
+            .filter(|_| succeeded)
+            .or_else(|| before?.proven_backup.clone()),
     }
 }
 

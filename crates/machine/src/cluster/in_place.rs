@@ -340,11 +340,12 @@ fn planned(facts: &Facts<'_>, asked: &Recover, outline: Option<&RecoveryOutline>
         None => "nothing that is archived when all instances have stopped".to_owned(),
         Some(None) => "all behind the target".to_owned(),
         Some(Some(target)) => {
-            let minutes = (facts.now - target).num_minutes();
-            format!(
-                "all commits after {}: those of the last {minutes} minutes",
-                time(target)
-            )
+            let ago = facts.now - target;
+            let ago = match ago.num_minutes() {
+                0 => format!("{} s", ago.num_seconds()),
+                minutes => format!("{minutes} min"),
+            };
+            format!("all commits after {}: those of the last {ago}", time(target))
         }
     };
     let drill = facts.status.backup.as_ref().and_then(|backup| backup.drill.as_ref());

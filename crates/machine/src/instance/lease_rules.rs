@@ -215,8 +215,10 @@ fn rule_again(context: &Context, record: &LeaseRecord) -> SyncRule {
 /// rule 14); `None` if no number is left.
 fn timeline_again(context: &Context, record: &LeaseRecord, database: &Database) -> Option<Option<Timeline>> {
     let primarys = context.at_rest() && database.primary;
-    // What was recovered in place is on a timeline that no other set of volumes has.
-    if primarys && is_first(context, record) && record.timeline.is_some_and(|reserved| reserved < database.timeline) {
+    // What was recovered is on a timeline that no election has reserved. It is from now on: only then do elections count its WAL, and no
+    // other set of volumes gets its number.
+    let recovered = record.timeline.is_none() || is_first(context, record);
+    if primarys && recovered && record.timeline.unwrap_or(Timeline(1)) < database.timeline {
         return Some(Some(database.timeline));
     }
     if primarys && record.timeline.is_none_or(|reserved| database.timeline == reserved) {

@@ -283,6 +283,7 @@ pub const ANSWERS: &[&str] = &[
     "another-attempts-word",
     "attempts-without-end",
     "what-another-history-has",
+    "a-stop-of-all-archives-nothing",
     "damage-is-accepted-at-any-failure",
 ];
 

@@ -272,6 +272,7 @@ fn the_last_backup_stays_in_the_status_while_another_is_taken() {
         let mut failed = task(BackupState::Failed, None);
         failed.message = Some("the store denies access".to_owned());
         record.backup = Some(failed);
+        record.catalogue = Some(counted(0, None));
     });
     assert_eq!(is(&scene), words("False", "BackupFailed"));
     assert!(healthy(&scene).unwrap().message.contains("denies access"));

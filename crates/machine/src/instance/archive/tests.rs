@@ -129,9 +129,17 @@ fn the_primary_archives_on_while_all_instances_stop_but_not_for_long() {
     let pushes = Charge::Push { epoch: Epoch(1), until };
     assert_eq!(charged(&observed, Stop::Fast, NOW), pushes);
     assert_eq!(charged(&observed, Stop::Immediate, NOW), Charge::End);
-    let over = charge(&observed, &memo(BootTime(0), Stop::Fast), BootTime(0).plus(ARCHIVES_ON));
-    assert_eq!(over, Charge::End);
     assert_eq!(charged(&observed, Stop::Fast, until), Charge::End, "the lease is over");
+    // It is renewed meanwhile.
+    let over = NOW.plus(ARCHIVES_ON);
+    observed.lease.confirmed.as_mut().expect("a lease").sent = NOW.plus(Millis(ARCHIVES_ON.0 - 1_000));
+    let just_before = BootTime(over.0 - 1);
+    assert!(matches!(
+        charged(&observed, Stop::Fast, just_before),
+        Charge::Push { .. }
+    ));
+    assert_eq!(charged(&observed, Stop::Fast, over), Charge::End);
+    observed.lease.confirmed.as_mut().expect("a lease").sent = BootTime(1_000);
     cluster(&mut observed).stop = false;
     observed.terminating = true;
     assert_eq!(

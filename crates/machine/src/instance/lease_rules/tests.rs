@@ -51,6 +51,23 @@ fn the_first_database_takes_an_untouched_lease() {
     assert_eq!(content.system_id.as_deref(), Some(SYSTEM_ID));
 }
 
+/// Elections count WAL of reserved timelines alone, and another set of volumes must not get the number once more.
+#[test]
+fn the_timeline_of_a_recovered_database_is_reserved_when_it_is_taken() {
+    for (own, reserved) in [(1, None), (2, Some(2))] {
+        let mut first = made_first();
+        data(&mut first).timeline = Timeline(own);
+        let decision = decided(&first, 1_000);
+        assert_eq!(content(&decision).0.timeline, reserved.map(Timeline), "{own}");
+        // A member that took it before this was so.
+        let mut again = released();
+        record(&mut again).timeline = None;
+        data(&mut again).timeline = Timeline(own);
+        let content = taken(&again, &settled()).expect("taken again");
+        assert_eq!(content.timeline, reserved.map(Timeline), "{own}");
+    }
+}
+
 #[test]
 fn the_first_take_needs_every_part_of_the_proof() {
     let spoil: [fn(&mut Observed); 9] = [
