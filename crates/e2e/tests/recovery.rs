@@ -449,13 +449,21 @@ fn place(namespace: &Namespace) -> Place {
     }
 }
 
-/// Recovers to this time, or to the end of the archive.
-async fn recovers(namespace: &Namespace, operation: &str, time: Option<&str>, phase: OperationPhase) -> Result<String> {
-    let time = time.map(str::parse).transpose()?;
-    let target = time.map(|time| RecoveryTarget {
-        time: Some(time),
+/// This time, as a target.
+fn at(time: &str) -> Result<Option<RecoveryTarget>> {
+    Ok(Some(RecoveryTarget {
+        time: Some(time.parse()?),
         ..RecoveryTarget::default()
-    });
+    }))
+}
+
+/// Recovers to this target, or to the end of the archive.
+async fn recovers(
+    namespace: &Namespace,
+    operation: &str,
+    target: Option<RecoveryTarget>,
+    phase: OperationPhase,
+) -> Result<String> {
     let begun = Instant::now();
     let recover = Action::Recover(Recover {
         backup: None,
@@ -505,7 +513,7 @@ async fn a_database_is_recovered_in_place_and_goes_back() -> Result<()> {
     );
     let left = cluster.operations().list(&ListParams::default()).await?;
     ensure!(left.items.is_empty(), "the operation that asked is removed");
-    recovers(&namespace, "recover", Some(&before), OperationPhase::Completed).await?;
+    recovers(&namespace, "recover", at(&before)?, OperationPhase::Completed).await?;
     namespace.wait_ready("db", BOUND).await?;
     ensure!(
         sql.sql(ROWS).await? == "1,2",
@@ -549,7 +557,7 @@ async fn a_database_is_recovered_in_place_and_goes_back() -> Result<()> {
 
     // Nothing stops for what no backup leads to.
     let pods = namespace.pod_uids("db").await?;
-    let early = Some("2020-01-01T00:00:00Z");
+    let early = at("2020-01-01T00:00:00Z")?;
     let failed = recovers(&namespace, "early", early, OperationPhase::Failed).await?;
     ensure!(
         failed.contains("no backup ends before the target") && failed.contains("nothing was changed"),
@@ -557,8 +565,11 @@ async fn a_database_is_recovered_in_place_and_goes_back() -> Result<()> {
     );
     ensure!(namespace.pod_uids("db").await? == pods, "nothing has stopped");
     // What cannot be known before leaves the database as it was, without a trace.
-    let late = sql.sql(NOW).await?;
-    let failed = recovers(&namespace, "late", Some(&late), OperationPhase::Failed).await?;
+    let nowhere = RecoveryTarget {
+        name: Some("no-such-point".to_owned()),
+        ..RecoveryTarget::default()
+    };
+    let failed = recovers(&namespace, "nowhere", Some(nowhere), OperationPhase::Failed).await?;
     ensure!(failed.contains("the database goes on as it was"), "{failed}");
     namespace.wait_ready("db", BOUND).await?;
     ensure!(sql.sql(ROWS).await? == "1,2,10", "as it was");

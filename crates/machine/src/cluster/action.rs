@@ -367,7 +367,7 @@ pub enum StatusChange {
     /// Take `intent.stop` back.
     EndStop,
     /// `memo.drill`, and `status.backup.drill` if it has ended.
-    RecordDrill(DrillRun, Option<DrillResult>),
+    RecordDrill(Box<DrillRun>, Option<Box<DrillResult>>),
     /// Take `memo.drill` back.
     ForgetDrill,
     /// One more in `memo.snapshots`.

@@ -74,7 +74,7 @@ fn act(action: Action, because: String) -> Option<Proposal> {
 
 fn record(run: DrillRun, result: Option<DrillResult>, because: String) -> Option<Proposal> {
     act(
-        Action::WriteStatus(vec![StatusChange::RecordDrill(run, result)]),
+        Action::WriteStatus(vec![StatusChange::RecordDrill(Box::new(run), result.map(Box::new))]),
         because,
     )
 }

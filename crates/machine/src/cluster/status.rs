@@ -240,9 +240,9 @@ fn apply(
             next.memo.put_down = next.epoch;
         }
         StatusChange::RecordDrill(run, result) => {
-            next.memo.drill = Some(run.clone());
+            next.memo.drill = Some((**run).clone());
             if let Some(result) = result {
-                next.backup.get_or_insert_default().drill = Some(result.clone());
+                next.backup.get_or_insert_default().drill = Some((**result).clone());
             }
         }
         StatusChange::ForgetDrill => next.memo.drill = None,
