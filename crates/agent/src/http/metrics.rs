@@ -36,7 +36,7 @@ pub struct Metrics {
     pub pending_restart: Gauge,
     /// Milliseconds since the last successful renewal of the lease was sent; 0 if it is not held.
     pub lease_age: Gauge,
-    /// Primary: why nothing is archived at present is known (1) or not (0).
+    /// Primary: something keeps WAL from being archived (1) or not (0).
     pub archive_fails: Gauge,
     /// Primary: bytes of WAL that wait for the archive.
     pub archive_waiting: Gauge,

@@ -60,19 +60,23 @@ pub(super) fn measure(metrics: &Metrics, world: &World, now: BootTime) {
 
 /// What the Lease says of the archive; all 0 on others than the primary.
 fn measure_archive(metrics: &Metrics, archive: Option<&ArchiveRecord>) {
-    let record = archive.cloned().unwrap_or_default();
-    metrics.archive_fails.set(record.fault.is_some().into());
-    metrics.archive_waiting.set(signed(record.progress.waiting.0));
-    let up_to = record.progress.up_to.map_or(0, |up_to| up_to.lsn.0);
-    metrics.archived_position.set(signed(up_to));
+    let fails = archive.is_some_and(|record| record.fault.is_some());
+    let waiting = archive.map_or(0, |record| record.progress.waiting.0);
+    let up_to = archive.and_then(|record| record.progress.up_to);
+    let catalogue = archive.and_then(|record| record.catalogue.as_ref());
+    metrics.archive_fails.set(fails.into());
+    metrics.archive_waiting.set(signed(waiting));
+    metrics
+        .archived_position
+        .set(signed(up_to.map_or(0, |up_to| up_to.lsn.0)));
     metrics
         .backups
-        .set(record.catalogue.map_or(0, |catalogue| catalogue.backups).into());
+        .set(catalogue.map_or(0, |catalogue| catalogue.backups).into());
     // While another one is taken, the last one is not in the Lease: it stays as it was.
-    match record.backup.and_then(|task| task.backup) {
-        Some(last) => drop(metrics.last_backup.set(last.stop_time.timestamp())),
-        None if archive.is_none() => drop(metrics.last_backup.set(0)),
-        None => {}
+    match archive.map(|record| record.backup.as_ref().and_then(|task| task.backup.as_ref())) {
+        Some(Some(last)) => drop(metrics.last_backup.set(last.stop_time.timestamp())),
+        None => drop(metrics.last_backup.set(0)),
+        Some(None) => {}
     }
 }
 
