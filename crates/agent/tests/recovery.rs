@@ -20,6 +20,7 @@ use agent::archive::SourceError;
 use agent::base::Stream;
 use agent::postgres::{Progress, Recovered, RecoveryError, RecoveryRequest, Role, Server, StopMode, Verifier, recover};
 use agent::volume::{DataState, EnforcedSettings};
+use api::spec::RecoveryChecks;
 use backup::base::{About, BackupInfo, PART_SIZE, Writer};
 use backup::layout::{ClusterFolder, LineObject, Object, Segment, encrypted};
 use backup::segment::{Header, Origin, encode};
@@ -73,6 +74,20 @@ const CHANGES: [&str; 7] = [
     "CREATE DATABASE another",
     "ALTER TABLE added RENAME COLUMN number TO other; ALTER TABLE added ADD number int DEFAULT 7",
 ];
+
+/// An index that is not sorted any more by its own function.
+const UNSORTED: &str = "
+    CREATE FUNCTION order_of(int, int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT btint4cmp($1, $2)';
+    CREATE OPERATOR CLASS turned FOR TYPE int USING btree AS OPERATOR 1 <, OPERATOR 2 <=, OPERATOR 3 =, OPERATOR 4 >=, OPERATOR 5 >,
+        FUNCTION 1 order_of(int, int);
+    CREATE TABLE sorted AS SELECT generate_series(1, 10) number;
+    CREATE INDEX ON sorted (number turned);
+    CREATE OR REPLACE FUNCTION order_of(int, int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT btint4cmp($2, $1)'";
+/// An index that was made with a version of a collation that no image has.
+const OUTDATED: &str = "
+    CREATE COLLATION german (provider = icu, locale = 'de');
+    CREATE TABLE words (word text COLLATE german PRIMARY KEY);
+    UPDATE pg_collation SET collversion = '0' WHERE collname = 'german'";
 
 /// A copy that takes at least its bytes at so many a second, so that something happens meanwhile.
 struct AtRate {
@@ -249,6 +264,10 @@ impl Source {
         let after_6 = between().await;
         self.switch(&instance).await;
         commit(&instance, 7).await;
+        let session = instance.session(DATABASE).await;
+        for made in [UNSORTED, "SELECT pg_create_restore_point('unsorted')", OUTDATED] {
+            session.batch_execute(made).await.expect(made);
+        }
         let end = between().await;
         self.switch(&instance).await;
         instance.stop(StopMode::Fast).await;
@@ -442,6 +461,21 @@ impl Source {
         exclusive: bool,
         progress: impl Fn(Progress) + Sync,
     ) -> (Instance, Result<Recovered, RecoveryError>) {
+        // Some recoveries of these tests are checked, as a drill's.
+        let sound = exclusive.then(|| checks(true, &["SELECT count(*) > 0 FROM entry"]));
+        self.recover_to(identity_secret, target, exclusive, sound, progress)
+            .await
+    }
+
+    /// The same with these checks.
+    async fn recover_to(
+        &self,
+        identity_secret: Option<&str>,
+        target: Target,
+        exclusive: bool,
+        checks: Option<RecoveryChecks>,
+        progress: impl Fn(Progress) + Sync,
+    ) -> (Instance, Result<Recovered, RecoveryError>) {
         let instance = self.scene.instance(self.next.fetch_add(1, Ordering::Relaxed));
         let request = RecoveryRequest {
             place: place_of(&self.store),
@@ -451,8 +485,9 @@ impl Source {
             backup: None,
             target,
             exclusive,
-            // Some recoveries of these tests do, as a drill.
-            verify_files: exclusive,
+            verify_files: checks.is_some(),
+            checks,
+            database: DATABASE.to_owned(),
             program: self.program.clone(),
             // As in a database that has used more timelines than its archive shows.
             after: Timeline(if exclusive { 6 } else { 1 }),
@@ -495,6 +530,13 @@ impl Source {
         );
         assert_eq!(instance.data().await, DataState::Empty, "nothing was begun");
         error.to_string()
+    }
+}
+
+fn checks(amcheck: bool, queries: &[&str]) -> RecoveryChecks {
+    RecoveryChecks {
+        amcheck,
+        queries: queries.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -630,6 +672,7 @@ fn a_backup_is_recovered_to_each_kind_of_target() {
         let points = source.fill().await;
         each_target_is_reached(&source, &points).await;
         the_unreachable_is_refused(&source, &points).await;
+        what_is_unsound_is_told(&source).await;
         damage_is_told(&source, &points).await;
         a_key_that_does_not_fit_is_told(&source).await;
         trouble_with_the_store_is_waited_for(&source).await;
@@ -722,6 +765,54 @@ async fn the_unreachable_is_refused(source: &Source, points: &Points) {
     assert!(words.contains("the last commit that was replayed is of 20"), "{words}");
     assert!(words.contains("use the target latest"), "{words}");
     assert!(matches!(instance.data().await, DataState::Unfinished { .. }));
+}
+
+async fn what_is_unsound_is_told(source: &Source) {
+    let unsorted = Target::Name("unsorted".to_owned());
+    let before = Target::Name("before five".to_owned());
+    let cases = [
+        (unsorted, checks(true, &[]), "pg_amcheck finds damage"),
+        (Target::Latest, checks(false, &[]), "collation than the image has"),
+        (
+            before.clone(),
+            checks(false, &["SELECT true", "SELECT count(*) > 4 FROM entry"]),
+            "query 2 of checks.queries returns false",
+        ),
+        (
+            before.clone(),
+            checks(false, &["SELECT 1"]),
+            "has to return one row with one value of type boolean",
+        ),
+        (
+            before.clone(),
+            checks(false, &["SELECT true FROM missing"]),
+            "relation \"missing\" does not exist",
+        ),
+        (
+            before,
+            checks(
+                false,
+                &["WITH new AS (INSERT INTO entry VALUES (9) RETURNING 1) SELECT true FROM new"],
+            ),
+            "read-only transaction",
+        ),
+    ];
+    let recover = |(target, checks, expected): (Target, RecoveryChecks, &'static str)| async move {
+        let (instance, recovered) = source
+            .recover_to(Some("key"), target, false, Some(checks), |_| ())
+            .await;
+        let error = recovered.expect_err(expected);
+        assert!(
+            matches!(&error, RecoveryError::Unsound(words) if words.contains(expected)),
+            "{expected}: {error}"
+        );
+        assert!(matches!(instance.data().await, DataState::Unfinished { .. }));
+    };
+    stream::iter(cases)
+        .map(recover)
+        .buffered(AT_ONCE)
+        .collect::<Vec<()>>()
+        .await;
 }
 
 /// The segments of the third timeline, oldest first.

@@ -279,6 +279,9 @@ pub struct Recover {
     /// Only look whether the store has all that it needs, and say what would be done. Nothing stops, and nothing is changed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
+    /// Delete the volumes of before when what was recovered has served for so many hours. If absent, they stay until that is confirmed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_hours: Option<u32>,
 }
 
 /// Undo a recovery in place. What was written since is on volumes that are kept.
@@ -362,7 +365,7 @@ struct Rule {
     holds: fn(&ClusteredDatabaseOperationSpec, Option<&ClusteredDatabaseOperationSpec>) -> bool,
 }
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     Rule {
         cel: "[has(self.switchover), has(self.takeImage), has(self.restart), has(self.acceptLoss), \
               has(self.discardQuarantined), has(self.recreateLease), has(self.recover), has(self.undoRecovery), \
@@ -399,6 +402,14 @@ const RULES: [Rule; 11] = [
             let recover = spec.actions.recover.as_ref();
             let is_full = |name: &str| is_backup(name) && !is_snapshot(name);
             recover.is_none_or(|recover| recover.backup.as_deref().is_none_or(is_full))
+        },
+    },
+    Rule {
+        cel: "!has(self.recover) || !has(self.recover.keepHours) || self.recover.keepHours >= 1 && self.recover.keepHours <= 10000",
+        message: "recover.keepHours must be 1 to 10000: correct it, or remove it to keep the volumes until you confirm the recovery",
+        holds: |spec, _| {
+            let keep = spec.actions.recover.as_ref().and_then(|recover| recover.keep_hours);
+            keep.is_none_or(|hours| (1..=10_000).contains(&hours))
         },
     },
     Rule {

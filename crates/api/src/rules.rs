@@ -138,7 +138,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
 
 /// Bounds that the schema itself sets, so that an API server can bound the cost of the rules: (field, keyword, bound).
 /// Each is looser than the rule of the same field, whose message is better.
-pub(crate) const LIMITS: [(&str, &str, u64); 143] = [
+pub(crate) const LIMITS: [(&str, &str, u64); 147] = [
     ("spec.postgres.image", "maxLength", 1_024),
     ("spec.postgres.parameters", "maxProperties", 512),
     ("spec.postgres.parameters.*", "maxLength", 4_096),
@@ -173,6 +173,10 @@ pub(crate) const LIMITS: [(&str, &str, u64); 143] = [
     ("spec.bootstrap.initdb.locale", "maxLength", 256),
     ("spec.bootstrap.initdb.postInitApplicationSQL", "maxItems", 128),
     ("spec.bootstrap.initdb.postInitApplicationSQL.*", "maxLength", 32_768),
+    ("spec.bootstrap.recovery.checks.queries", "maxItems", 128),
+    ("spec.bootstrap.recovery.checks.queries.*", "maxLength", 32_768),
+    ("spec.backup.drill.checks.queries", "maxItems", 128),
+    ("spec.backup.drill.checks.queries.*", "maxLength", 32_768),
     ("spec.resources.requests", "maxProperties", 32),
     ("spec.resources.requests.*", "maxLength", 64),
     ("spec.resources.limits", "maxProperties", 32),

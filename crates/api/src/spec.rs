@@ -368,6 +368,23 @@ pub struct RecoverySpec {
     /// compared with it while they are unpacked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub verify_files: bool,
+    /// What is checked before anybody can connect; nothing more if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<RecoveryChecks>,
+}
+
+/// What is checked in a recovered database before anybody can connect to it; if a check fails, there is none. With any of these, also the
+/// empty ones, no index may have been made with another version of a collation than the image has. Otherwise that is only logged.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecoveryChecks {
+    /// Have `pg_amcheck` look through all tables and B-tree indexes. Databases that lack its extension `amcheck` get it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub amcheck: bool,
+    /// Queries that must each return one row with the one value `true`. They run in the application's database, as superuser, and
+    /// cannot write to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub queries: Vec<String>,
 }
 
 /// The backups of a ClusteredDatabase: of one that is there (`clusterRef`), or of one that may be gone (`store` and `cluster`).
@@ -472,6 +489,10 @@ pub struct InitdbSpec {
     /// Locale of the databases, `C.UTF-8` if absent; the encoding is always UTF-8.
     #[serde(default = "default_locale")]
     pub locale: String,
+    /// Size of a segment of WAL in MiB: 1, 2, 4, 8 or 16; 4 if absent. A promotion writes and flushes a whole one before the database
+    /// accepts writes; each is a file of its own in the archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wal_segment_size: Option<u32>,
     /// SQL statements that run once in the application's database, as superuser, when it is made.
     #[serde(default, rename = "postInitApplicationSQL", skip_serializing_if = "Vec::is_empty")]
     pub post_init_application_sql: Vec<String>,
@@ -481,6 +502,11 @@ impl InitdbSpec {
     /// The role that owns the application's database.
     pub fn owner(&self) -> &str {
         self.owner.as_deref().unwrap_or(&self.database)
+    }
+
+    /// Size of a segment of WAL, in MiB.
+    pub fn wal_segment_size(&self) -> u32 {
+        self.wal_segment_size.unwrap_or(4)
     }
 }
 
@@ -612,6 +638,9 @@ pub struct BackupDrill {
     /// does not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age_days: Option<u32>,
+    /// What is checked in the recovered database beside its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<RecoveryChecks>,
 }
 
 /// What is done for the store when the ClusteredDatabase is deleted.
@@ -856,6 +885,7 @@ impl Default for InitdbSpec {
             password_secret_ref: None,
             data_checksums: true,
             locale: default_locale(),
+            wal_segment_size: None,
             post_init_application_sql: Vec::new(),
         }
     }

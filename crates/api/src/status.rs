@@ -69,6 +69,9 @@ pub struct ClusteredDatabaseStatus {
     /// The archive of WAL, if `spec.backup` asks for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupStatus>,
+    /// Steps of the deletion that are over, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deletion: Vec<DeletionOutcome>,
     /// Conditions, each computed only from what is observed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
@@ -94,6 +97,19 @@ pub struct ClusteredDatabaseStatus {
     /// What the operator must remember because it cannot be observed again.
     #[serde(default)]
     pub memo: Memo,
+}
+
+/// A step of a deletion that is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DeletionOutcome {
+    /// `FinalBackup`, `Archive`, `Stopped`, `PodsGone` or `Volumes`.
+    pub step: String,
+    /// What came of it.
+    pub outcome: String,
+    /// When it was over.
+    #[serde(deserialize_with = "moment::deserialize")]
+    pub time: DateTime<Utc>,
 }
 
 /// A Secret that an application is bound to.
@@ -608,6 +624,13 @@ pub struct VolumeSets {
     /// The one from before the last change, which is kept until that is confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub former: Option<u32>,
+    /// When it is given up without that.
+    #[serde(
+        default,
+        deserialize_with = "moment::deserialize_optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub keep_until: Option<DateTime<Utc>>,
     /// The one that is to be used instead of the present one: instances stop first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<u32>,
@@ -661,9 +684,6 @@ pub struct Memo {
     /// Objects that were made once and must not be made again with other content (Secrets), by name, with their UID.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub made: BTreeMap<String, String>,
-    /// Steps of the deletion that are done.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub deletion_done: Vec<String>,
     /// The switchover that was asked for last, until the primary is where it should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switchover: Option<SwitchoverMemo>,

@@ -48,6 +48,8 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
         (cancelled(true), Some(good.clone()), ""),
         (cancelled(true), Some(cancelled(false)), ""),
         (good.clone(), Some(cancelled(false)), ""),
+        (recover(json!({"keepHours": 1})), None, ""),
+        (recover(json!({"keepHours": 0})), None, "must be 1 to 10000"),
         (nothing.clone(), None, "one thing only"),
         (to("shop", "other-1"), None, "must name an instance of the cluster"),
         (

@@ -43,6 +43,8 @@ pub enum Wish<'a> {
         backup: Option<&'a str>,
         /// The time.
         time: Option<DateTime<Utc>>,
+        /// The volumes of before are kept for so many hours; until `confirm-recovery` if absent.
+        keep_hours: Option<u32>,
     },
     /// What was before the last recovery in place is to come back.
     UndoRecovery,
@@ -125,17 +127,23 @@ pub fn change(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Res
             let action = Action::RecreateLease(RecreateLease {});
             Ok(ask(operation(db, &format!("{name}-lease"), action, now), &told))
         }
-        Wish::Recover { backup: of, time } => {
+        Wish::Recover {
+            backup: of,
+            time,
+            keep_hours,
+        } => {
             recoverable(db, time, now)?;
             let action = Action::Recover(Recover {
                 backup: of.map(str::to_owned),
                 target: time.map(backup::target),
                 dry_run: false,
+                keep_hours,
             });
             let when = time.map_or("the end of its archived WAL".to_owned(), instant);
+            let kept = keep_hours.map_or_else(String::new, |hours| format!("for {hours} h, or "));
             let told = format!(
-                "{name} is to stop, and to come back as of {when}; the volumes of before are kept until `kubectl cdb confirm-recovery \
-                 {name}`"
+                "{name} is to stop, and to come back as of {when}; the volumes of before are kept {kept}until `kubectl cdb \
+                 confirm-recovery {name}`"
             );
             Ok(ask(operation(db, &format!("{name}-recover"), action, now), &told))
         }
@@ -400,14 +408,24 @@ mod tests {
         let now = "2027-01-01T00:00:00Z".parse().unwrap();
         let ask = |time: Option<&str>| {
             let time = time.map(|time| time.parse().unwrap());
-            change(&database, Wish::Recover { backup: None, time }, now)
+            let wish = Wish::Recover {
+                backup: None,
+                time,
+                keep_hours: Some(72),
+            };
+            change(&database, wish, now)
         };
         let (Some(Change::Make(operation)), told) = ask(Some("2026-12-31T00:00:00Z")).unwrap() else {
             panic!("no operation")
         };
         assert_eq!(api::operation::refusal(&operation.spec, None), None);
-        assert!(told.contains("confirm-recovery demo"), "{told}");
-        let target = operation.spec.actions.recover.unwrap().target.unwrap();
+        assert!(
+            told.contains("for 72 h, or until `kubectl cdb confirm-recovery demo"),
+            "{told}"
+        );
+        let recover = operation.spec.actions.recover.unwrap();
+        assert_eq!(recover.keep_hours, Some(72));
+        let target = recover.target.unwrap();
         assert_eq!(target.time, Some("2026-12-31T00:00:00Z".parse().unwrap()));
         let (Some(Change::Make(latest)), _) = ask(None).unwrap() else {
             panic!("no operation")
@@ -425,6 +443,7 @@ mod tests {
             Wish::Recover {
                 backup: None,
                 time: None,
+                keep_hours: None,
             },
         );
         assert!(without.unwrap_err().to_string().contains("no store"));

@@ -14,10 +14,6 @@ use crate::cluster::{Cluster, Place};
 use crate::kubectl::{Psql, psql_in_pod};
 use crate::{backup, change};
 
-/// Checks tables and indexes of the database `$0`, with an extension that it installs. It says nothing if there is nothing to say.
-const AMCHECK: &str = "if command -v pg_amcheck >/dev/null; then exec pg_amcheck --install-missing --database \"$0\"; fi; \
-                       echo the image has no pg_amcheck: tables and indexes were not checked";
-
 /// How a drill is made.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Drill {
@@ -40,7 +36,16 @@ pub struct Drill {
 /// If the database has no store.
 pub fn database(db: &ClusteredDatabase, now: DateTime<Utc>) -> Result<ClusteredDatabase> {
     let (name, uid) = (db.name_any(), db.uid().context("the database has no UID")?);
-    let spec = machine::drill::spec(&name, &uid, &db.spec, None).with_context(|| backup::no_store(&name))?;
+    let mut spec = machine::drill::spec(&name, &uid, &db.spec, None).with_context(|| backup::no_store(&name))?;
+    let recovery = spec
+        .bootstrap
+        .as_mut()
+        .and_then(|bootstrap| bootstrap.recovery.as_mut());
+    recovery
+        .context("a drill is a recovery")?
+        .checks
+        .get_or_insert_default()
+        .amcheck = true;
     let mut drill = ClusteredDatabase::new(&machine::drill::name(&name, now), spec);
     drill.metadata.namespace = db.namespace();
     Ok(drill)
@@ -96,22 +101,14 @@ async fn try_it(cluster: &Cluster, drill: &Drill, name: &str, say: &impl Fn(&str
         .map_err(|why| anyhow!("{} cannot be recovered: {why}", drill.name))?;
     let status = db.status.clone().unwrap_or_default();
     say(&format!(
-        "recovered in {:.1} s: PostgreSQL {}, timeline {}; all files are as the backup's manifest says\n",
+        "recovered in {:.1} s: PostgreSQL {}, timeline {}; all files are as the backup's manifest says, and pg_amcheck finds all \
+         tables and indexes in order\n",
         begun.elapsed().as_secs_f64(),
         status.version.unwrap_or_default(),
         status.timeline.unwrap_or_default()
     ))?;
     let primary = cluster.primary(&db).await?;
     let database = &db.spec.initdb().database;
-    let check = ["sh", "-c", AMCHECK, database].map(str::to_owned);
-    let checked = cluster
-        .exec(&primary, &check)
-        .await
-        .context("pg_amcheck finds damage")?;
-    match checked.trim() {
-        "" => say("pg_amcheck finds all tables and indexes in order\n")?,
-        words => say(&format!("{words}\n"))?,
-    };
     for query in &drill.sql {
         let arguments = ["-X", "-At", "-v", "ON_ERROR_STOP=1", "-c", query].map(str::to_owned);
         let psql = Psql {
@@ -172,7 +169,7 @@ mod tests {
         assert_eq!(drill.spec.storage.retention_policy.when_deleted, VolumeFate::Delete);
         assert_eq!(drill.spec.services, ServicesSpec::default());
         let recovery = drill.spec.recovery().unwrap();
-        assert!(recovery.verify_files);
+        assert!(recovery.verify_files && recovery.checks.as_ref().is_some_and(|checks| checks.amcheck));
         assert_eq!(
             recovery.from.cluster.as_deref(),
             Some("a-name-of-forty-characters-is-the-longest-1a2b3c4d")

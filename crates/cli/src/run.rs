@@ -125,16 +125,11 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
             in_place: _,
             to,
             backup,
+            keep_hours,
             dry_run,
         } => {
-            recover(
-                place,
-                (name, new.as_deref()),
-                to.as_deref(),
-                backup.as_deref(),
-                *dry_run,
-            )
-            .await
+            let names = (name.as_str(), new.as_deref());
+            recover(place, names, to.as_deref(), backup.as_deref(), *keep_hours, *dry_run).await
         }
         Command::UndoRecovery(of) => wish(place, &of.name, Wish::UndoRecovery).await,
         Command::ConfirmRecovery(of) => wish(place, &of.name, Wish::ConfirmRecovery).await,
@@ -205,13 +200,18 @@ async fn recover(
     (name, new): (&str, Option<&str>),
     to: Option<&str>,
     of: Option<&str>,
+    keep_hours: Option<u32>,
     dry_run: bool,
 ) -> Result<u8> {
     let now = Utc::now();
     let time = to.map(|text| backup::time(text, now)).transpose()?;
     let cluster = Cluster::connect(place).await?;
     let Some(new) = new else {
-        let in_place = Wish::Recover { backup: of, time };
+        let in_place = Wish::Recover {
+            backup: of,
+            time,
+            keep_hours,
+        };
         if !dry_run {
             return wish(place, name, in_place).await;
         }

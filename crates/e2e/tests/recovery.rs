@@ -287,7 +287,8 @@ async fn a_database_is_made_from_a_backup_as_it_was_before_a_mistake() -> Result
     let (scheduled, _) = namespace.wait_backup(&scheduled, BOUND).await?;
     is_copy_of(&scheduled, BackupRole::Primary, primary.as_deref())?;
 
-    let each_minute = json!({"schedule": "* * * * *", "maxAgeDays": 1});
+    let checks = json!({"amcheck": true, "queries": ["SELECT NOT pg_is_in_recovery()"]});
+    let each_minute = json!({"schedule": "* * * * *", "maxAgeDays": 1, "checks": checks});
     namespace
         .change("db", json!({"backup": {"drill": each_minute}}))
         .await?;
@@ -469,6 +470,7 @@ async fn recovers(
         backup: None,
         target,
         dry_run: false,
+        keep_hours: None,
     });
     namespace.ask("db", operation, recover).await?;
     let message = namespace.wait_operation(operation, phase, BOUND).await?;
@@ -505,7 +507,16 @@ async fn a_database_is_recovered_in_place_and_goes_back() -> Result<()> {
     // The segment of all that is not full: it is archived when everything stops.
     let cluster = Cluster::connect(&place(&namespace)).await?;
     let time = Some(before.parse()?);
-    let plan = plan_recovery(&cluster, "db", Wish::Recover { backup: None, time }).await?;
+    let plan = plan_recovery(
+        &cluster,
+        "db",
+        Wish::Recover {
+            backup: None,
+            time,
+            keep_hours: None,
+        },
+    )
+    .await?;
     println!("{plan}");
     ensure!(
         plan.contains("segments of WAL") && plan.ends_with("Nothing was changed"),

@@ -62,10 +62,11 @@ pub fn recovery(
         backup,
         target,
         verify_files: false,
+        checks: None,
     })
 }
 
-/// The spec of a drill of this backup, or of the newest copy in the store: one instance, which archives nothing and leaves nothing. `None` if the database has no store.
+/// The spec of a drill of this backup, or of the newest copy in the store: one instance, which archives nothing and leaves nothing, with the checks of `spec.backup.drill`. `None` if the database has no store.
 pub fn spec(
     source: &str,
     uid: &str,
@@ -73,7 +74,10 @@ pub fn spec(
     backup: Option<String>,
 ) -> Option<ClusteredDatabaseSpec> {
     let mut drill = recovered(source, uid, spec, backup, None)?;
-    drill.bootstrap.as_mut()?.recovery.as_mut()?.verify_files = true;
+    let recovery = drill.bootstrap.as_mut()?.recovery.as_mut()?;
+    recovery.verify_files = true;
+    let asked = spec.backup.as_ref()?.drill.as_ref();
+    recovery.checks = Some(asked.and_then(|asked| asked.checks.clone()).unwrap_or_default());
     drill.replicas = 1;
     drill.durability = DurabilitySpec::default();
     drill.services = ServicesSpec::default();
@@ -94,4 +98,30 @@ pub fn name(source: &str, time: DateTime<Utc>) -> String {
 /// False for a name that no drill has.
 pub fn may_be(name: &str) -> bool {
     name.contains(MARK)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_drill_makes_the_checks_that_the_spec_asks_for_and_compares_collations_in_any_case() {
+        let checks = |drill: serde_json::Value| {
+            let source = json!({
+                "storage": {"data": {"size": "1Gi"}}, "backup": {"store": {"s3": {"bucket": "wal"}}, "drill": drill},
+            });
+            let source = serde_json::from_value(source).unwrap();
+            let made = spec("shop", "1a2b3c4d-0000", &source, None).unwrap();
+            made.recovery().unwrap().checks.clone()
+        };
+        let asked = json!({"amcheck": true, "queries": ["SELECT true"]});
+        let expected = serde_json::from_value(asked.clone()).unwrap();
+        assert_eq!(
+            checks(json!({"schedule": "0 5 * * 0", "checks": asked})),
+            Some(expected)
+        );
+        assert_eq!(checks(json!(null)), Some(api::spec::RecoveryChecks::default()));
+    }
 }

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use crate::cache::Key;
 use crate::caches::Caches;
 use crate::decisions::Decisions;
-use crate::metrics::Metrics;
+use crate::metrics::{DatabaseSeen, Metrics};
 use crate::queue::Queue;
 
 /// Where the decisions are served. They hold the specs of all databases, and every pod of a cluster may reach a pod's own
@@ -100,14 +100,55 @@ fn recording(path: &str, decisions: &Decisions) -> Response<Full<Bytes>> {
 
 /// Of a resource all that the metrics tell.
 #[derive(Deserialize)]
-struct WithPhase {
-    status: Option<StatusWithPhase>,
+struct Counted {
+    #[serde(default)]
+    status: CountedStatus,
 }
 
-/// See [`WithPhase`].
-#[derive(Deserialize)]
-struct StatusWithPhase {
+/// See [`Counted`].
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CountedStatus {
     phase: Option<Phase>,
+    conditions: Vec<CountedCondition>,
+    memo: CountedMemo,
+}
+
+/// See [`Counted`].
+#[derive(Deserialize)]
+struct CountedCondition {
+    #[serde(rename = "type")]
+    of: String,
+    status: String,
+}
+
+/// See [`Counted`].
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct CountedMemo {
+    final_backup: Option<Failures>,
+}
+
+/// See [`Counted`].
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Failures {
+    failures: u32,
+}
+
+impl From<&Counted> for DatabaseSeen {
+    fn from(counted: &Counted) -> Self {
+        let status = &counted.status;
+        let backup = status.memo.final_backup.as_ref();
+        let conditions = status.conditions.iter();
+        Self {
+            phase: status.phase.unwrap_or_default(),
+            conditions: conditions
+                .map(|found| (found.of.clone(), found.status.clone()))
+                .collect(),
+            breaker_is_open: backup.is_some_and(|backup| machine::breaker::is_open(backup.failures)),
+        }
+    }
 }
 
 /// The metrics, made anew if those that were made last are older than a second.
@@ -119,13 +160,11 @@ fn metrics(pages: &Pages, made: &Mutex<Option<(Instant, Bytes)>>) -> Bytes {
         return text.clone();
     }
     let databases = pages.caches.databases.keys().into_iter();
-    let found = databases.filter_map(|key| pages.caches.databases.read_as::<WithPhase>(&key, &key.name).flatten());
-    let phases: Vec<Phase> = found
-        .map(|db| db.status.as_ref().and_then(|status| status.phase).unwrap_or_default())
-        .collect();
+    let found = databases.filter_map(|key| pages.caches.databases.read_as::<Counted>(&key, &key.name).flatten());
+    let seen: Vec<DatabaseSeen> = found.map(|counted| DatabaseSeen::from(&*counted)).collect();
     pages
         .metrics
-        .set_state(&pages.caches.health(), &phases, pages.queue.len());
+        .set_state(&pages.caches.health(), &seen, pages.queue.len());
     let text = Bytes::from(pages.metrics.text());
     *made = Some((Instant::now(), text.clone()));
     text

@@ -31,6 +31,8 @@ struct Inner {
     stale_events: Family<KindLabels, Gauge>,
     unreadable: Family<KindLabels, Gauge>,
     phases: Family<PhaseLabels, Gauge>,
+    conditions: Family<ConditionLabels, Gauge>,
+    open_breakers: Gauge,
     queue: Gauge,
     leader: Gauge,
     dropped_connections: Family<PortLabels, Counter>,
@@ -69,6 +71,23 @@ struct PhaseLabels {
     phase: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConditionLabels {
+    condition: String,
+    status: String,
+}
+
+/// What is counted of a database.
+#[derive(Clone, Debug, Default)]
+pub struct DatabaseSeen {
+    /// Its phase.
+    pub phase: Phase,
+    /// Type and status of each of its conditions.
+    pub conditions: Vec<(String, String)>,
+    /// Its last backup before the deletion has failed so often that it is tried now and then only.
+    pub breaker_is_open: bool,
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("cdb_operator");
@@ -87,6 +106,8 @@ impl Default for Metrics {
             stale_events: Family::default(),
             unreadable: Family::default(),
             phases: Family::default(),
+            conditions: Family::default(),
+            open_breakers: Gauge::default(),
             queue: Gauge::default(),
             leader: Gauge::default(),
             dropped_connections: Family::default(),
@@ -124,6 +145,16 @@ impl Default for Metrics {
             inner.unreadable.clone(),
         );
         registry.register("databases", "Databases by phase", inner.phases.clone());
+        registry.register(
+            "resource_conditions",
+            "Databases by condition and its status",
+            inner.conditions.clone(),
+        );
+        registry.register(
+            "open_breakers",
+            "Deletions that wait for a store which has failed five times or more",
+            inner.open_breakers.clone(),
+        );
         registry.register(
             "queue_length",
             "Databases that wait or are looked at",
@@ -195,8 +226,9 @@ impl Metrics {
     }
 
     /// What the caches, the queue and the databases look like now.
-    pub fn set_state(&self, caches: &[CacheHealth], phases: &[Phase], queue: usize) {
+    pub fn set_state(&self, caches: &[CacheHealth], databases: &[DatabaseSeen], queue: usize) {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+        let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         for cache in caches {
             let labels = KindLabels { kind: cache.kind };
             let set = |family: &Family<KindLabels, Gauge>, value: u64| {
@@ -207,15 +239,20 @@ impl Metrics {
             set(&self.0.unreadable, u64::try_from(cache.unreadable).unwrap_or(u64::MAX));
         }
         for phase in Phase::ALL {
-            let count = phases.iter().filter(|&&other| other == phase).count();
-            let gauge = self
-                .0
-                .phases
-                .get_or_create(&PhaseLabels { phase: phase.as_str() })
-                .clone();
-            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+            let those = databases.iter().filter(|database| database.phase == phase);
+            let labels = PhaseLabels { phase: phase.as_str() };
+            self.0.phases.get_or_create(&labels).set(count(those.count()));
         }
-        self.0.queue.set(i64::try_from(queue).unwrap_or(i64::MAX));
+        self.0.conditions.clear();
+        for (condition, status) in databases.iter().flat_map(|database| database.conditions.clone()) {
+            self.0
+                .conditions
+                .get_or_create(&ConditionLabels { condition, status })
+                .inc();
+        }
+        let open = databases.iter().filter(|database| database.breaker_is_open);
+        self.0.open_breakers.set(count(open.count()));
+        self.0.queue.set(count(queue));
     }
 
     /// The text that Prometheus reads.
@@ -243,7 +280,13 @@ mod tests {
             stale_events: 2,
             unreadable: 1,
         };
-        metrics.set_state(&[pods], &[Phase::Ready, Phase::Ready], 3);
+        let database = |status: &str, breaker_is_open: bool| DatabaseSeen {
+            phase: Phase::Ready,
+            conditions: vec![("BackupHealthy".to_owned(), status.to_owned())],
+            breaker_is_open,
+        };
+        metrics.set_state(&[], &[database("Unknown", false)], 1);
+        metrics.set_state(&[pods], &[database("True", false), database("True", true)], 3);
         let text = metrics.text();
         for line in [
             "cdb_operator_api_writes_total{verb=\"apply\",kind=\"Service\"} 1",
@@ -251,10 +294,13 @@ mod tests {
             "cdb_operator_watch_last_event_age_seconds{kind=\"Pod\"} 7",
             "cdb_operator_unreadable_objects{kind=\"Pod\"} 1",
             "cdb_operator_databases{phase=\"Ready\"} 2",
+            "cdb_operator_resource_conditions{condition=\"BackupHealthy\",status=\"True\"} 2",
+            "cdb_operator_open_breakers 1",
             "cdb_operator_queue_length 3",
             "cdb_operator_internal_errors_total 1",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+        assert!(!text.contains("Unknown"), "it is no more: {text}");
     }
 }

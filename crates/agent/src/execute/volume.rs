@@ -100,6 +100,7 @@ impl Executor {
                 let password = tokio::fs::read_to_string(&password_file).await?;
                 let request = InitdbRequest {
                     owner: spec.owner().to_owned(),
+                    wal_segment_size: spec.wal_segment_size(),
                     database: spec.database,
                     verifier: Verifier::of(&password)?,
                     data_checksums: spec.data_checksums,
@@ -149,6 +150,8 @@ impl Executor {
                     target,
                     exclusive,
                     verify_files: recovery.verify_files,
+                    checks: recovery.checks,
+                    database: initdb.database.clone(),
                     backup: recovery.backup,
                     program: recovering.program,
                     after,

@@ -23,14 +23,14 @@ pub struct InitdbRequest {
     pub data_checksums: bool,
     /// Locale of the databases.
     pub locale: String,
+    /// Size of a WAL segment, in MiB. PostgreSQL's own default is 16. A promotion writes and flushes a whole segment before anything can be
+    /// written. Each standby is then sent the WAL of that segment once more, from its beginning, before it holds the commits that are in
+    /// doubt.
+    pub wal_segment_size: u32,
     /// Statements run in the application's database as superuser.
     pub post_init_sql: Vec<String>,
 }
 
-/// Size of a WAL segment, in MiB, instead of 16. A promotion writes and flushes a whole segment before anything can be
-/// written. Each standby is then sent the WAL of that segment once more, from its beginning, before it holds the
-/// commits that are in doubt.
-const SEGMENT: u32 = 4;
 /// Longest time for `initdb`: seconds even on slow disks.
 const INITDB_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -73,7 +73,7 @@ async fn run_initdb(tools: &Tools, volume: &Volume, request: &InitdbRequest) -> 
     command
         .args(["--no-instructions", "--no-sync"])
         .arg(format!("--locale={}", request.locale))
-        .arg(format!("--wal-segsize={SEGMENT}"));
+        .arg(format!("--wal-segsize={}", request.wal_segment_size));
     match (request.data_checksums, tools.major()) {
         (true, _) => {
             command.arg("--data-checksums");

@@ -101,6 +101,20 @@ impl PrivateServer {
         config
     }
 
+    /// The same for PostgreSQL's own tools.
+    pub(super) fn arguments(&self) -> [OsString; 6] {
+        let port = PORT.to_string();
+        let fixed = |text: &str| OsString::from(text);
+        [
+            fixed("--host"),
+            self.socket.clone().into(),
+            fixed("--port"),
+            fixed(&port),
+            fixed("--username"),
+            fixed("postgres"),
+        ]
+    }
+
     /// A connection that pins its settings (not made yet).
     pub(super) fn sql(&self, major: u16) -> Sql {
         Sql::new(&self.socket, PORT, major)

@@ -4,6 +4,7 @@
 //! no others: its `restore_command` is [`fetch_wal`]. It pauses at the target, and is promoted only after [`machine::recovery::reached`]
 //! has confirmed where it stopped.
 
+mod checks;
 mod fetch;
 mod replay;
 mod snapshot;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use api::spec::RecoveryChecks;
 use backup::Place;
 use backup::base::{BackupInfo, BaseError, unpack};
 use chrono::{DateTime, Utc};
@@ -54,6 +56,10 @@ pub struct RecoveryRequest {
     pub exclusive: bool,
     /// All files are read once more after they were unpacked.
     pub verify_files: bool,
+    /// What is checked beside.
+    pub checks: Option<RecoveryChecks>,
+    /// Name of the application's database.
+    pub database: String,
     /// The recovered data continues on a timeline after this one, and after that which it is recovered along.
     pub after: Timeline,
     /// The agent's program, for `restore_command`.
@@ -80,7 +86,7 @@ pub struct Recovered {
 /// How far a recovery is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The step: `unpack`, `verify`, `replay` or `sync`.
+    /// The step: `unpack`, `verify`, `replay`, `check` or `sync`.
     pub what: &'static str,
     /// Bytes that are done.
     pub bytes: u64,
@@ -113,6 +119,9 @@ pub enum RecoveryError {
     /// Recovery did not stop at the target.
     #[error("{0}")]
     NotReached(String),
+    /// A check of what was recovered has failed.
+    #[error("{0}")]
+    Unsound(String),
     /// PostgreSQL, a tool or the volume failed.
     #[error(transparent)]
     Postgres(#[from] PostgresError),

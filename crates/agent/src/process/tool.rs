@@ -22,7 +22,7 @@ pub struct Output {
 
 /// Bytes of each output of a tool that are kept.
 const OUTPUT_LIMIT: usize = 1 << 20;
-/// Bytes of standard error that an error message quotes.
+/// Bytes of the output that an error message quotes.
 const QUOTED: usize = 2_000;
 
 impl Supervisor {
@@ -30,7 +30,7 @@ impl Supervisor {
     /// or when this future is dropped.
     ///
     /// # Errors
-    /// Fails with [`ProcessError::Failed`], which holds the end of standard error, if the tool reports failure. Fails
+    /// Fails with [`ProcessError::Failed`], which holds the end of standard error, or of the output without one, if the tool reports failure. Fails
     /// with [`ProcessError::TooSlow`] after `timeout`, and with the errors of [`Supervisor::spawn`] if it cannot be
     /// started.
     pub async fn run(&self, command: Command, timeout: Duration) -> Result<Output, ProcessError> {
@@ -78,14 +78,14 @@ impl Supervisor {
         if status.success() {
             return Ok(Output { status, stdout, stderr });
         }
-        let start = stderr.len().saturating_sub(QUOTED);
-        let start = (start..=stderr.len())
-            .find(|&at| stderr.is_char_boundary(at))
-            .unwrap_or(0);
+        // Some tools print what they have found like a result.
+        let told = if stderr.trim().is_empty() { stdout } else { stderr };
+        let start = told.len().saturating_sub(QUOTED);
+        let start = (start..=told.len()).find(|&at| told.is_char_boundary(at)).unwrap_or(0);
         Err(ProcessError::Failed {
             program,
             status,
-            message: stderr[start..].trim().to_owned(),
+            message: told[start..].trim().to_owned(),
         })
     }
 }

@@ -135,6 +135,7 @@ impl Instance {
             owner: "app".to_owned(),
             verifier: Verifier::of(PASSWORD).expect("a verifier"),
             data_checksums: true,
+            wal_segment_size: 4,
             locale: "C.UTF-8".to_owned(),
             post_init_sql: vec![
                 "CREATE TABLE public.entry (number int PRIMARY KEY)".to_owned(),

@@ -7,7 +7,7 @@ use crate::spec::{InitdbSpec, NEWEST, PasswordSecretRef};
 /// Names that mean something else to PostgreSQL, as a database or as a role: the owner's name is by default the database's.
 const RESERVED: [&str; 5] = ["none", "postgres", "public", "template0", "template1"];
 const PREFIXES: [&str; 2] = ["pg_", "cdb_"];
-const MAX_STATEMENTS: usize = 64;
+pub(super) const MAX_STATEMENTS: usize = 64;
 /// With [`MAX_STATEMENTS`] that is 1 MiB: it fits into one object of the API server's store, with room for the rest.
 const MAX_STATEMENT: usize = 16_384;
 
@@ -86,6 +86,12 @@ pub(super) fn rules() -> Vec<Rule> {
             |resource| is_locale(&initdb(resource).locale),
         ),
         Rule::holds(
+            "spec.bootstrap.initdb.walSegmentSize",
+            "self in [1, 2, 4, 8, 16]",
+            "walSegmentSize must be 1, 2, 4, 8 or 16 MiB: correct it",
+            |resource| matches!(initdb(resource).wal_segment_size(), 1 | 2 | 4 | 8 | 16),
+        ),
+        Rule::holds(
             "spec.bootstrap.initdb.postInitApplicationSQL",
             format!("size(self) <= {MAX_STATEMENTS}"),
             "postInitApplicationSQL must hold at most 64 statements: join some, or run them later",
@@ -93,18 +99,18 @@ pub(super) fn rules() -> Vec<Rule> {
         ),
         Rule::holds(
             "spec.bootstrap.initdb.postInitApplicationSQL",
-            format!(
-                "self.all(statement, size(statement) >= 1 && size(statement) <= {MAX_STATEMENT} && !statement.contains('\\u0000'))"
-            ),
+            are_statements(),
             "postInitApplicationSQL must hold statements of 1 to 16384 characters without NUL: split or correct them",
-            |resource| {
-                initdb(resource)
-                    .post_init_application_sql
-                    .iter()
-                    .all(|statement| is_statement(statement))
-            },
+            |resource| initdb(resource).post_init_application_sql.iter().all(|statement| is_statement(statement)),
         ),
     ]
+}
+
+/// That a list holds what could be statements, in CEL.
+pub(super) fn are_statements() -> String {
+    format!(
+        "self.all(statement, size(statement) >= 1 && size(statement) <= {MAX_STATEMENT} && !statement.contains('\\u0000'))"
+    )
 }
 
 /// The shortest list of statements with the same result of [`validate`](super::validate) as this one. It serves callers that
@@ -122,7 +128,7 @@ pub fn shortest_alike(statements: &[String]) -> Vec<String> {
     vec![statement.to_owned(); number]
 }
 
-fn is_statement(statement: &str) -> bool {
+pub(super) fn is_statement(statement: &str) -> bool {
     (1..=MAX_STATEMENT).contains(&text::size(statement)) && !statement.contains('\0')
 }
 

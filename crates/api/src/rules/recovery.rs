@@ -1,8 +1,9 @@
 //! Rules about `spec.bootstrap.recovery`, beside those about its store.
 
+use super::bootstrap::{MAX_STATEMENTS, are_statements, is_statement};
 use super::{Rule, text};
 use crate::ClusteredDatabase;
-use crate::spec::{RecoverySpec, RecoveryTarget};
+use crate::spec::{RecoveryChecks, RecoverySpec, RecoveryTarget};
 
 /// A name in the store: that of a cluster, and eight digits of its UID.
 const FOLDER: &str = "^[a-z]([-a-z0-9]{0,52}[a-z0-9])?-[0-9a-f]{8}$";
@@ -24,8 +25,30 @@ fn of_target(check: fn(&RecoveryTarget) -> bool) -> impl Fn(&ClusteredDatabase) 
     }
 }
 
+/// The rule about the checks at this place of the spec, which `checks` finds.
+fn of_checks(at: &'static str, checks: fn(&ClusteredDatabase) -> Option<&RecoveryChecks>) -> Rule {
+    Rule::holds(
+        format!("spec.{at}.queries"),
+        format!("size(self) <= {MAX_STATEMENTS} && {}", are_statements()),
+        format!(
+            "{at}.queries must be at most {MAX_STATEMENTS} queries of 1 to 16384 characters without NUL: join, split or correct them"
+        ),
+        move |resource| {
+            checks(resource).is_none_or(|checks| {
+                checks.queries.len() <= MAX_STATEMENTS && checks.queries.iter().all(|query| is_statement(query))
+            })
+        },
+    )
+}
+
 pub(super) fn rules() -> Vec<Rule> {
     vec![
+        of_checks("bootstrap.recovery.checks", |resource| {
+            resource.spec.recovery()?.checks.as_ref()
+        }),
+        of_checks("backup.drill.checks", |resource| {
+            resource.spec.backup.as_ref()?.drill.as_ref()?.checks.as_ref()
+        }),
         Rule::holds(
             "spec.bootstrap",
             "!(has(self.volumes) && has(self.recovery))",

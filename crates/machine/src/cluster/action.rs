@@ -307,8 +307,8 @@ pub enum StatusChange {
     /// `memo.adopted`: the UID of the deleted database whose volumes this one takes over, which set of them it ran on, and which it
     /// has kept.
     Adopt(String, u32, Option<u32>),
-    /// Drop `intent.recovery`: what was recovered is served.
-    EndRecovery,
+    /// Drop `intent.recovery`: what was recovered is served. The volumes of before are kept until then, or until that is confirmed.
+    EndRecovery(Option<DateTime<Utc>>),
     /// `memo.recoverySource`.
     RecordRecoverySource(Box<RecoverySource>),
     /// `memo.volumes`.
@@ -376,8 +376,8 @@ pub enum StatusChange {
     ForgetSnapshot(String),
     /// `memo.finalBackup`.
     RecordFinalBackup(FinalBackupMemo),
-    /// `memo.deletionDone`.
-    DeletionDone(DeletionStep),
+    /// One more in `status.deletion`, and what came of it.
+    DeletionDone(DeletionStep, &'static str),
 }
 
 /// Steps of a deletion that are recorded when done.
@@ -396,7 +396,7 @@ pub enum DeletionStep {
 }
 
 impl DeletionStep {
-    /// As it stands in `memo.deletionDone`.
+    /// As it stands in `status.deletion`.
     pub const fn as_str(self) -> &'static str {
         match self {
             DeletionStep::FinalBackup => "FinalBackup",

@@ -109,7 +109,7 @@ pub(super) fn done(facts: &Facts<'_>, step: DeletionStep) -> bool {
 }
 
 pub(super) fn is_done(status: &ClusteredDatabaseStatus, step: DeletionStep) -> bool {
-    status.memo.deletion_done.iter().any(|name| name == step.as_str())
+    status.deletion.iter().any(|done| done.step == step.as_str())
 }
 
 pub(super) fn record(step: DeletionStep, because: &'static str) -> Option<Proposal> {
@@ -120,7 +120,7 @@ pub(super) fn record(step: DeletionStep, because: &'static str) -> Option<Propos
     };
     Proposal::act(
         during,
-        Action::WriteStatus(vec![StatusChange::DeletionDone(step)]),
+        Action::WriteStatus(vec![StatusChange::DeletionDone(step, because)]),
         because,
     )
 }

@@ -41,7 +41,7 @@ pub const CHANGE_VOLUMES: Rule = Rule {
 pub const DISCARD_VOLUMES: Rule = Rule {
     name: "discard-volumes",
     family: "recovery",
-    what: "Volumes of before a recovery in place are deleted when the user confirms it, and the Lease says no more of them.",
+    what: "Volumes of before a recovery in place are deleted when the user confirms it or their time is over, and the Lease says no more of them.",
     protocol: &[],
     kind: RuleKind::Act,
     decide: discard,
@@ -146,7 +146,9 @@ fn give_up(facts: &Facts<'_>, sets: &VolumeSets) -> Option<Proposal> {
 
 fn discard(facts: &Facts<'_>) -> Option<Proposal> {
     let sets = sets(facts)?;
-    let set = sets.discarded?;
+    let Some(set) = sets.discarded else {
+        return expire(facts, sets);
+    };
     let lease = facts.lease?;
     if lease.former_set == Some(set) {
         let exact = ObjectVersion::of_any_version(facts.child_name(OwnedObject::Lease), &lease.uid);
@@ -175,6 +177,34 @@ fn discard(facts: &Facts<'_>) -> Option<Proposal> {
         ..sets.clone()
     };
     write(gone, format!("the volumes of set {set} are gone"))
+}
+
+/// The volumes of before are given up when the operation's `keepHours` are over.
+fn expire(facts: &Facts<'_>, sets: &VolumeSets) -> Option<Proposal> {
+    let (former, until) = (sets.former?, sets.keep_until?);
+    if facts.now < until || !is_free(sets) {
+        return None;
+    }
+    facts.primary()?;
+    let because = format!(
+        "set {former} of the volumes was to be kept until {}",
+        until.format("%FT%TZ")
+    );
+    write(given_up(sets, former), because)
+}
+
+fn given_up(sets: &VolumeSets, former: u32) -> VolumeSets {
+    VolumeSets {
+        former: None,
+        keep_until: None,
+        discarded: Some(former),
+        ..sets.clone()
+    }
+}
+
+/// When the volumes of before are given up.
+pub(super) fn expires_at(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+    sets(facts)?.keep_until
 }
 
 /// Why there can be no recovery in place as things are.
@@ -412,11 +442,9 @@ pub(super) fn confirm(facts: &Facts<'_>, uid: &str) -> Option<Progress> {
         };
         facts.primary()?;
         let given_up = VolumeSets {
-            former: None,
-            discarded: Some(former),
             request: uid.to_owned(),
             failure: None,
-            ..sets.clone()
+            ..given_up(&sets, former)
         };
         let why = format!("set {former} of the volumes is given up");
         return is_free(&sets).then_some(Progress::Changes(StatusChange::SetVolumes(given_up), why));
@@ -429,10 +457,13 @@ pub(super) fn confirm(facts: &Facts<'_>, uid: &str) -> Option<Progress> {
 
 /// That a set of volumes of before is kept, and how to end that.
 pub(super) fn kept(facts: &Facts<'_>) -> Option<String> {
-    let former = sets(facts)?.former?;
-    let name = facts.wanted.name;
+    let sets = sets(facts)?;
+    let (former, name) = (sets.former?, facts.wanted.name);
+    let until = sets
+        .keep_until
+        .map_or_else(String::new, |until| format!(" until {}", until.format("%FT%TZ")));
     Some(format!(
-        "set {former} of the volumes is kept from before: kubectl cdb confirm-recovery {name} deletes it, kubectl cdb undo-recovery \
+        "set {former} of the volumes is kept from before{until}: kubectl cdb confirm-recovery {name} deletes it, kubectl cdb undo-recovery \
          {name} goes back to it"
     ))
 }

@@ -155,8 +155,16 @@ fn record_system_identifier(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) 
 
 /// A database whose status was lost runs on what the Lease says.
 fn record_volumes(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
-    if facts.status.intent.recovery.is_some() && facts.primary().is_some() {
-        changes.push(StatusChange::EndRecovery);
+    if let Some(order) = facts
+        .status
+        .intent
+        .recovery
+        .as_ref()
+        .filter(|_| facts.primary().is_some())
+    {
+        let keep = order.recover.keep_hours;
+        let until = keep.map(|hours| facts.now + TimeDelta::hours(hours.into()));
+        changes.push(StatusChange::EndRecovery(until));
     }
     let Some(lease) = facts
         .lease
@@ -228,7 +236,7 @@ fn describe(changes: &[StatusChange]) -> String {
             StatusChange::RecordGranted(_) => others.push("volumes are refused their size".to_owned()),
             StatusChange::ForgetMember { .. }
             | StatusChange::UseVolumes { .. }
-            | StatusChange::EndRecovery
+            | StatusChange::EndRecovery(_)
             | StatusChange::PermitRestart(_)
             | StatusChange::EndRestart
             | StatusChange::MovePrimary { .. }
@@ -248,7 +256,7 @@ fn describe(changes: &[StatusChange]) -> String {
             | StatusChange::ForgetSnapshot(_)
             | StatusChange::RecordDrill(..)
             | StatusChange::ForgetDrill
-            | StatusChange::DeletionDone(_) => {}
+            | StatusChange::DeletionDone(..) => {}
         }
     }
     if !keys.is_empty() {

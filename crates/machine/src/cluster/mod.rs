@@ -195,6 +195,7 @@ pub fn decide(
         route::lasts_at(&facts),
         schedule::next_time(&facts),
         drill::next_time(&facts),
+        in_place::expires_at(&facts),
         snapshot::next_look(&facts),
         wait_limit::bound(&facts, &mut proposal.action, phase, proposal.step),
     ];

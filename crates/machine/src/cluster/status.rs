@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use api::names::{LABEL_CLUSTER, Names};
 use api::status::{
-    BackupStatus, Binding, BootstrapGrant, FailureStatus, MemberRole, MemberStatus, Memo, RecoveryOrder, Transition,
-    VolumeSets, WaitingStatus,
+    BackupStatus, Binding, BootstrapGrant, DeletionOutcome, FailureStatus, MemberRole, MemberStatus, Memo,
+    RecoveryOrder, Transition, VolumeSets, WaitingStatus,
 };
 use api::{ClusteredDatabaseStatus, Phase};
 use chrono::{DateTime, Utc};
@@ -177,7 +177,12 @@ fn apply(
             }
         }
         StatusChange::RecordSystemIdentifier(id) => next.system_identifier = Some(id.clone()),
-        StatusChange::EndRecovery => next.intent.recovery = None,
+        StatusChange::EndRecovery(keep_until) => {
+            next.intent.recovery = None;
+            if let Some(sets) = &mut next.memo.volumes {
+                sets.keep_until = *keep_until;
+            }
+        }
         StatusChange::Adopt(from, set, former) => {
             next.memo.adopted = Some(from.clone());
             next.memo.volumes = (*set > 0 || former.is_some()).then(|| VolumeSets {
@@ -249,7 +254,11 @@ fn apply(
         StatusChange::RecordSnapshot(memo) => next.memo.snapshots.push(memo.clone()),
         StatusChange::ForgetSnapshot(name) => next.memo.snapshots.retain(|memo| memo.name != *name),
         StatusChange::RecordFinalBackup(memo) => next.memo.final_backup = Some(memo.clone()),
-        StatusChange::DeletionDone(step) => next.memo.deletion_done.push(step.as_str().to_owned()),
+        StatusChange::DeletionDone(step, outcome) => next.deletion.push(DeletionOutcome {
+            step: step.as_str().to_owned(),
+            outcome: (*outcome).to_owned(),
+            time: now,
+        }),
     }
 }
 
@@ -261,7 +270,7 @@ fn use_volumes(next: &mut ClusteredDatabaseStatus, set: u32, epoch: Epoch, syste
         None => (left, None),
         Some(_) => (None, left),
     };
-    sets.next = None;
+    (sets.next, sets.keep_until) = (None, None);
     next.intent.recovery = sets.recover.take().map(|recover| RecoveryOrder {
         recover,
         epoch: epoch.0,

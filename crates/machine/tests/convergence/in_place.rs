@@ -54,6 +54,7 @@ const RECOVER: Asked = Asked::Recover(Recover {
     backup: None,
     target: None,
     dry_run: false,
+    keep_hours: None,
 });
 
 #[test]
@@ -105,6 +106,33 @@ fn it_recovers_on_new_volumes_and_goes_back_and_forth_until_it_is_confirmed() {
 }
 
 #[test]
+fn the_volumes_of_before_go_when_their_time_is_over() {
+    let mut world = with_store(Crash::Never);
+    let (first, _) = claims(&world);
+    let for_a_day = Asked::Recover(Recover {
+        backup: None,
+        target: None,
+        dry_run: false,
+        keep_hours: Some(24),
+    });
+    done(&mut world, for_a_day);
+    let (second, kept) = claims(&world);
+    assert_eq!(kept, first);
+    let until = world.scene.stored.memo.volumes.as_ref().unwrap().keep_until.unwrap();
+    assert!(
+        until > world.scene.now + TimeDelta::hours(23),
+        "they are kept from the time when it serves on"
+    );
+    world.scene.now = until - TimeDelta::minutes(1);
+    assert!(world.settle());
+    assert_eq!(claims(&world), (second.clone(), first));
+    world.scene.now = until;
+    assert!(world.settle());
+    assert_eq!(claims(&world), (second, BTreeSet::new()));
+    assert_rests(&world);
+}
+
+#[test]
 fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
     let mut world = with_store(Crash::Never);
     let before = (claims(&world), world.scene.stored.epoch);
@@ -112,6 +140,7 @@ fn a_dry_run_says_what_would_be_done_and_changes_nothing() {
         backup: None,
         target: None,
         dry_run: true,
+        keep_hours: None,
     });
     done(&mut world, dry_run);
     let (_, told) = outcome(&world);

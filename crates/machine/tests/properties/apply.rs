@@ -282,8 +282,8 @@ pub fn apply(scene: &mut Scene, change: Change) {
         Change::Hibernated => scene.edit(|spec| spec.hibernated = true),
         Change::Done(step) => {
             let step = ["FinalBackup", "Archive", "Stopped", "PodsGone", "Volumes"][usize::from(step)];
-            if scene.stored.memo.deletion_done.iter().all(|done| done != step) {
-                scene.stored.memo.deletion_done.push(step.to_owned());
+            if !scene.deletion_steps().contains(&step) {
+                scene.end_deletion_steps(&[step]);
             }
         }
         Change::FinalBackup(policy, found) => {

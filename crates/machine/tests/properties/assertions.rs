@@ -450,10 +450,17 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             StatusChange::SetVolumes(sets) => {
                 let before = scene.stored.memo.volumes.clone().unwrap_or_default();
                 let is_back = sets.next.is_none() || sets.next == before.former;
+                let is_over = before.keep_until.is_some_and(|until| until <= scene.now);
                 assert!(is_back || is_noted(scene), "volumes are changed for an operation alone");
+                assert!(
+                    [None, before.discarded].contains(&sets.discarded)
+                        || is_noted(scene)
+                        || is_over && sets.discarded == before.former,
+                    "volumes are deleted for an operation, or when their time is over"
+                );
                 assert!(sets.current == before.current || scene.stored.memo.volumes.is_none());
             }
-            StatusChange::EndRecovery => assert!(facts.primary().is_some()),
+            StatusChange::EndRecovery(_) => assert!(facts.primary().is_some()),
             StatusChange::UseVolumes { set, .. } => {
                 assert_eq!(facts.lease.map(|lease| lease.volume_set), Some(*set));
                 assert!(scene.pods().is_empty() && facts.holder().is_none());
@@ -464,7 +471,7 @@ pub fn assert_changes(scene: &Scene, facts: &Facts<'_>, action: &Action) {
             StatusChange::ForgetSnapshot(name) => {
                 assert!(scene.stored.memo.snapshots.iter().any(|memo| memo.name == *name));
             }
-            StatusChange::RecordFinalBackup(_) | StatusChange::DeletionDone(_) => assert!(scene.deleting),
+            StatusChange::RecordFinalBackup(_) | StatusChange::DeletionDone(..) => assert!(scene.deleting),
             StatusChange::PublishMember { .. }
             | StatusChange::ForgetMember { .. }
             | StatusChange::RecordSystemIdentifier(_)

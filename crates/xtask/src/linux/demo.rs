@@ -434,6 +434,7 @@ async fn recover(
         backup: None,
         target: Some(target),
         dry_run: false,
+        keep_hours: None,
     });
     let begun = Instant::now();
     namespace.ask(DATABASE, "demo-in-place", in_place).await?;

@@ -11,6 +11,7 @@ use machine::recovery::{Plan, Replayed, Target, reached};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
+use super::checks;
 use super::fetch::{self, Order};
 use super::{NO_LIMIT, PROGRESS, Progress, RecoveryError, RecoveryRequest};
 use crate::postgres::members::{SILENTLY, silently};
@@ -70,6 +71,12 @@ pub(super) async fn replay(
         }
         reached(&request.target, request.exclusive, stopped, plan).map_err(RecoveryError::NotReached)?;
         replay.open(stopped.paused).await?;
+        progress(Progress {
+            what: "check",
+            bytes: 0,
+            total: 0,
+        });
+        checks::check(tools, &replay.server, &replay.sql, request).await?;
         replay.adopt().await?;
         replay.server.stop(true, NO_LIMIT).await?;
         return Ok(stopped);

@@ -256,7 +256,7 @@ fn a_deletion_on_the_way_leaves_all_under_one_name() {
     next.claims_mut()[1].cluster_uid = Some(FORMER.to_owned());
     next.deleting = true;
     next.stored.intent.stop = true;
-    next.stored.memo.deletion_done = vec!["Stopped".to_owned(), "PodsGone".to_owned()];
+    next.end_deletion_steps(&["Stopped", "PodsGone"]);
     let Action::AdoptClaim(claim) = next.decide().action else {
         panic!("{:?}", next.decide())
     };
@@ -271,7 +271,7 @@ fn a_deletion_keeps_what_adopting_needs_or_takes_it_along() {
         scene.deleting = true;
         scene.spec.storage.retention_policy.when_deleted = fate;
         scene.stored.intent.stop = true;
-        scene.stored.memo.deletion_done = vec!["Stopped".to_owned(), "PodsGone".to_owned()];
+        scene.end_deletion_steps(&["Stopped", "PodsGone"]);
         scene.claims_mut().clear();
         for kind in OwnedObject::ALL {
             scene.set_child(kind, OwnedState::Current { uid: "u".to_owned() });
@@ -349,7 +349,7 @@ fn a_deletion_on_the_way_waits_for_what_cannot_be_read() {
     course(&mut scene);
     scene.deleting = true;
     scene.stored.intent.stop = true;
-    scene.stored.memo.deletion_done = vec!["Stopped".to_owned(), "PodsGone".to_owned()];
+    scene.end_deletion_steps(&["Stopped", "PodsGone"]);
     for spoil in [
         |scene: &mut Scene| scene.observed.claims = Known::Unknown,
         |scene: &mut Scene| scene.observed.children[OwnedObject::Lease] = Known::Unknown,

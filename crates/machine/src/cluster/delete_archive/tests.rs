@@ -59,7 +59,10 @@ fn postgresql_stops_once_all_is_deleted() {
     tell(&mut scene, |archive| (archive.fault, archive.deleted) = (None, true));
     assert_eq!(
         scene.store().action,
-        Action::WriteStatus(vec![StatusChange::DeletionDone(DeletionStep::Archive)])
+        Action::WriteStatus(vec![StatusChange::DeletionDone(
+            DeletionStep::Archive,
+            "all backups and WAL in the store are deleted"
+        )])
     );
     assert!(stops(&scene));
     scene.store();

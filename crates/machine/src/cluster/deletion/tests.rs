@@ -16,7 +16,7 @@ fn stopped(fate: VolumeFate) -> Scene {
     scene.spec.storage.retention_policy.when_deleted = fate;
     scene.stored.phase = Some(Phase::Deleting);
     scene.stored.intent.stop = true;
-    scene.stored.memo.deletion_done = vec!["Stopped".to_owned()];
+    scene.end_deletion_steps(&["Stopped"]);
     scene.pods_mut().clear();
     scene.set_child(OwnedObject::StatefulSet, OwnedState::Missing);
     scene.observed.stateful_set = None;
@@ -35,7 +35,7 @@ fn instances_are_told_to_stop_before_pods_are_taken() {
     assert_eq!(decision.wake, scene.now + STOP_LIMIT);
     scene.now += STOP_LIMIT;
     scene.store();
-    assert_eq!(scene.stored.memo.deletion_done, ["Stopped"]);
+    assert_eq!(scene.deletion_steps(), ["Stopped"]);
     assert!(matches!(scene.decide().action, Action::DeleteStatefulSet(set) if set.uid() == "uid-StatefulSet"));
 }
 
@@ -58,7 +58,10 @@ fn a_stop_is_done_when_nobody_holds_the_lease_and_nobody_is_ready() {
         }
         assert_eq!(
             scene.decide().action,
-            Action::WriteStatus(vec![StatusChange::DeletionDone(DeletionStep::Stopped)])
+            Action::WriteStatus(vec![StatusChange::DeletionDone(
+                DeletionStep::Stopped,
+                "PostgreSQL has stopped everywhere"
+            )])
         );
     }
 }
@@ -77,7 +80,7 @@ fn claims_are_kept_or_deleted_by_uid() {
     let mut scene = stopped(VolumeFate::Retain);
     scene.store();
     scene.store();
-    assert_eq!(scene.stored.memo.deletion_done, ["Stopped", "PodsGone", "Volumes"]);
+    assert_eq!(scene.deletion_steps(), ["Stopped", "PodsGone", "Volumes"]);
     assert!(matches!(scene.decide().action, Action::RemoveFinalizer(_)));
 
     let mut scene = stopped(VolumeFate::Delete);
@@ -116,7 +119,7 @@ fn a_stateful_set_of_somebody_else_and_its_pods_are_left_alone() {
     scene.store();
     scene.store();
     assert!(!scene.stored.intent.stop);
-    assert_eq!(scene.stored.memo.deletion_done, ["Stopped", "PodsGone"]);
+    assert_eq!(scene.deletion_steps(), ["Stopped", "PodsGone"]);
     assert!(matches!(scene.decide().action, Action::RemoveFinalizer(_)));
     scene.spec.storage.retention_policy.when_deleted = VolumeFate::Delete;
     assert!(matches!(scene.decide().action, Action::DeleteClaim(_)), "ours by UID");

@@ -40,7 +40,7 @@ fn fail(scene: &mut Scene) {
 }
 
 fn is_done(scene: &Scene) -> bool {
-    scene.stored.memo.deletion_done.iter().any(|step| step == "FinalBackup")
+    scene.deletion_steps().contains(&"FinalBackup")
 }
 
 #[test]

@@ -286,7 +286,7 @@ fn paused_comes_first_and_a_deletion_goes_on() {
     let mut scene = hibernated(3);
     scene.deleting = true;
     scene.store();
-    assert_eq!(scene.stored.memo.deletion_done, ["Stopped"]);
+    assert_eq!(scene.deletion_steps(), ["Stopped"]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use api::spec::{
     ClusteredDatabaseSpec, DurabilitySpec, FailoverSpec, PostgresSpec, RetentionPolicy, SchedulingSpec, StorageSpec,
     VolumeSpec,
 };
-use api::status::{DurabilityMode, MemberStatus, NotedRequest, WaitReason};
+use api::status::{DeletionOutcome, DurabilityMode, MemberStatus, NotedRequest, WaitReason};
 use api::{ClusteredDatabaseStatus, Phase, WantedDurability};
 use chrono::{DateTime, TimeDelta, Utc};
 
@@ -254,6 +254,21 @@ impl Scene {
     /// The claims, known from now on.
     pub fn claims_mut(&mut self) -> &mut Vec<Claim> {
         known_mut(&mut self.observed.claims)
+    }
+
+    /// These steps of the deletion are over.
+    pub fn end_deletion_steps(&mut self, steps: &[&str]) {
+        let over = steps.iter().map(|step| DeletionOutcome {
+            step: (*step).to_owned(),
+            outcome: String::new(),
+            time: self.now,
+        });
+        self.stored.deletion.extend(over);
+    }
+
+    /// The steps of the deletion that are over.
+    pub fn deletion_steps(&self) -> Vec<&str> {
+        self.stored.deletion.iter().map(|done| done.step.as_str()).collect()
     }
 
     /// The Lease, if there is one.

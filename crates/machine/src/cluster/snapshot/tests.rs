@@ -316,7 +316,7 @@ fn one_that_a_backup_may_have_goes_only_when_the_store_has_the_mark_of_its_remov
 fn all_go_with_all_backups() {
     let mut scene = complete();
     scene.deleting = true;
-    scene.stored.memo.deletion_done = vec!["Archive".to_owned()];
+    scene.end_deletion_steps(&["Archive"]);
     let more = (0..9).map(|number| SnapshotMemo {
         name: format!("demo-{number}"),
         uid: "u0".to_owned(),

@@ -85,7 +85,7 @@ fn later() -> Vec<Value> {
             {"name": "nightly", "schedule": "0 3 * * *", "timeZone": "Europe/Berlin", "suspend": true, "immediate": true, "source": "Primary", "kind": "Snapshot"},
         ], "volumeSnapshotClassName": "fast", "retention": {"minBackups": 7, "windowDays": 30, "hold": ["20261124T230501Z-F-7f3a"], "suspend": true}, "encryption": {
             "recipients": ["age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p"], "identitySecretRef": {"name": "key", "key": "own"},
-        }, "onDelete": {"finalBackup": "Required", "data": "Retain"}, "drill": {"schedule": "0 5 * * 0", "timeZone": "Europe/Berlin", "suspend": true, "limitMinutes": 60, "maxAgeDays": 8}}}),
+        }, "onDelete": {"finalBackup": "Required", "data": "Retain"}, "drill": {"schedule": "0 5 * * 0", "timeZone": "Europe/Berlin", "suspend": true, "limitMinutes": 60, "maxAgeDays": 8, "checks": {"amcheck": true, "queries": ["SELECT true"]}}}}),
         json!({"backup": {"store": {"s3": null, "gcs": {"bucket": "wal", "path": "eu", "endpoint": "https://storage.example.com",
             "credentialsSecretRef": {"name": "store"}, "caSecretRef": {"name": "store", "key": "ca.pem"},
         }}}}),
@@ -150,7 +150,7 @@ fn scheduling() -> [Value; 8] {
 }
 
 /// Leaves that a resource is made with, and that never change.
-fn at_first() -> [Value; 9] {
+fn at_first() -> [Value; 10] {
     let initdb = |initdb: Value| json!({"bootstrap": {"initdb": initdb}});
     [
         initdb(json!({"database": "shop"})),
@@ -158,6 +158,7 @@ fn at_first() -> [Value; 9] {
         initdb(json!({"passwordSecretRef": {"name": "given", "key": "password"}})),
         initdb(json!({"dataChecksums": false})),
         initdb(json!({"locale": "de_DE.UTF-8"})),
+        initdb(json!({"walSegmentSize": 16})),
         initdb(json!({"postInitApplicationSQL": ["SELECT 1"]})),
         json!({"postgres": {"majorVersion": 16}}),
         json!({"postgres": {"port": 5433}}),
