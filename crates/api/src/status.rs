@@ -66,6 +66,10 @@ pub struct ClusteredDatabaseStatus {
     /// The Secret with all that an application needs to connect, as the Service Binding specification has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<Binding>,
+    /// The database's certificates: that of its authority, that which all agents share, and one of each instance.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub certificates: Vec<CertificateStatus>,
     /// The archive of WAL, if `spec.backup` asks for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<BackupStatus>,
@@ -110,6 +114,24 @@ pub struct DeletionOutcome {
     /// When it was over.
     #[serde(deserialize_with = "moment::deserialize")]
     pub time: DateTime<Utc>,
+}
+
+/// A certificate, and who renews it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateStatus {
+    /// `authority`, `agents`, or the instance whose it is.
+    pub name: String,
+    /// When it ends.
+    #[serde(deserialize_with = "moment::deserialize")]
+    pub not_after: DateTime<Utc>,
+    /// When the operator renews it; absent if nobody does.
+    #[serde(
+        default,
+        deserialize_with = "moment::deserialize_optional",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub renewal_time: Option<DateTime<Utc>>,
 }
 
 /// A Secret that an application is bound to.

@@ -1,10 +1,11 @@
 //! Certificates: a member's is signed for the key that its agent made, and each is renewed in time.
 
-use chrono::{DateTime, Utc};
+use api::status::CertificateStatus;
+use chrono::{DateTime, TimeDelta, Utc};
 
 use super::action::{Action, Apply, ApplyHow, StatusChange};
 use super::decision::Step;
-use super::facts::{Facts, exact_claim, made_on};
+use super::facts::{Facts, exact_claim, list, made_on};
 use super::observed::{OwnedState, Target, Validity};
 use super::owned::OwnedObject;
 use super::resting;
@@ -86,6 +87,57 @@ pub(super) fn sign(facts: &Facts<'_>, changes: &mut Vec<StatusChange>) {
             });
         }
     }
+}
+
+const AUTHORITY: &str = "authority";
+const AGENTS: &str = "agents";
+/// So long before its end a certificate is told that should have been renewed months ago, or that nobody renews.
+const WARNING: TimeDelta = TimeDelta::days(30);
+
+/// What is known of all certificates. Of one in a Secret that was not read yet the status has what was known before.
+pub(super) fn describe(facts: &Facts<'_>) -> Vec<CertificateStatus> {
+    let observed = &facts.observed.certificates;
+    let told = |name: &str, validity: Validity, renewed: bool| CertificateStatus {
+        name: name.to_owned(),
+        not_after: validity.until,
+        renewal_time: renewed.then(|| validity.renewal()),
+    };
+    let before = |name: &str| {
+        facts
+            .status
+            .certificates
+            .iter()
+            .find(|known| known.name == name)
+            .cloned()
+    };
+    let authority = observed.authority.map(|validity| told(AUTHORITY, validity, false));
+    let agents = observed
+        .agents
+        .as_ref()
+        .map(|agents| told(AGENTS, agents.validity, true));
+    let shared = [
+        authority.or_else(|| before(AUTHORITY)),
+        agents.or_else(|| before(AGENTS)),
+    ];
+    let members = observed
+        .members
+        .iter()
+        .map(|(name, validity)| told(name, *validity, true));
+    shared.into_iter().flatten().chain(members).collect()
+}
+
+/// Which certificates end soon, or have ended.
+pub(super) fn expiring(facts: &Facts<'_>) -> Option<String> {
+    let ending = describe(facts)
+        .into_iter()
+        .filter(|known| facts.now >= known.not_after - WARNING);
+    let words: Vec<String> = ending
+        .map(|known| format!("{} on {}", known.name, known.not_after.date_naive()))
+        .collect();
+    let all = list(words.iter().map(String::as_str));
+    (!words.is_empty()).then(|| {
+        format!("certificates end: {all}. Those of agents and instances are renewed by the operator: see its events")
+    })
 }
 
 #[cfg(test)]

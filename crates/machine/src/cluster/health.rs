@@ -10,7 +10,7 @@ mod names;
 
 pub(super) use names::Answer;
 pub use names::{BACKUP_HEALTHY, ConditionKind, FOREIGN_ROUTE, Reason};
-use names::{FORMER_VOLUMES, OTHER_DEFAULT, SET_ASIDE};
+use names::{CERTIFICATES_EXPIRE, FORMER_VOLUMES, OTHER_DEFAULT, SET_ASIDE};
 
 use super::archive;
 use super::facts::{Facts, fenced, hibernation, list, restarts, shortened};
@@ -18,7 +18,7 @@ use super::fenced::{is_confirmed, words};
 use super::observed::{Pod, Target};
 use super::resting::describe;
 use super::rule::{CORRECT, OnBackoff};
-use super::{RULES, claims, durability, failure, image, in_place, phase, room, route};
+use super::{RULES, certificates, claims, durability, failure, image, in_place, phase, room, route};
 use crate::reconcile::FaultKind;
 
 /// All conditions. The time of a condition's last change is carried on from the stored one while its status is the same.
@@ -30,6 +30,8 @@ pub fn conditions(facts: &Facts<'_>) -> Vec<Condition> {
     let all = all.chain(other.map(|answer| (OTHER_DEFAULT, answer)));
     let former = in_place::kept(facts).map(|message| Answer::new(true, Reason::Kept, message));
     let all = all.chain(former.map(|answer| (FORMER_VOLUMES, answer)));
+    let expiring = certificates::expiring(facts).map(|message| Answer::new(true, Reason::EndsSoon, message));
+    let all = all.chain(expiring.map(|answer| (CERTIFICATES_EXPIRE, answer)));
     let route = route::describe(facts).map(|message| Answer::new(true, Reason::AddressOfNoPod, message));
     let all = all.chain(route.map(|answer| (FOREIGN_ROUTE, answer)));
     let all = all.chain(archive::condition(facts).map(|answer| (BACKUP_HEALTHY, answer)));

@@ -270,6 +270,9 @@ pub enum OwnedState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificates {
+    /// The authority's, in the Secret `-ca`.
+    #[serde(default)]
+    pub authority: Option<Validity>,
     /// The agents' common one, in the Secret `-tls`.
     pub agents: Option<AgentsCertificate>,
     /// The members' in the status, by pod name.

@@ -17,7 +17,7 @@ use super::facts::{Facts, hibernation};
 use super::observed::Observed;
 use super::wait::Waiting;
 use super::wanted::Wanted;
-use super::{StatusWrite, archive, decide, delete_archive, durability, health, in_place, snapshot};
+use super::{StatusWrite, archive, certificates, decide, delete_archive, durability, health, in_place, snapshot};
 use crate::protocol::Epoch;
 use crate::reconcile::STATUS_SETTLES;
 
@@ -377,6 +377,7 @@ fn describe_database(next: &mut ClusteredDatabaseStatus, facts: &Facts<'_>) {
     let secret = Names::new(facts.wanted.name).app_secret();
     next.binding = next.memo.made.contains_key(&secret).then_some(Binding { name: secret });
     (next.intent.backup, next.intent.backup_source, next.intent.backup_kind) = archive::backup_to_take(facts);
+    next.certificates = certificates::describe(facts);
     next.intent.snapshot = snapshot::progress(facts);
     snapshot::note_ready(next);
     next.intent.delete_archive = delete_archive::is_to_delete(facts);

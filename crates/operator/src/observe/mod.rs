@@ -151,11 +151,10 @@ fn final_backup(caches: &Caches, key: &Key, db: &ClusteredDatabase) -> Option<Op
 
 fn certificates(db: &ClusteredDatabase, memory: &Memory) -> Certificates {
     let members = db.status.iter().flat_map(|status| &status.members);
+    let checked = |kind: OwnedObject| memory.checked.get(&kind);
     Certificates {
-        agents: memory
-            .checked
-            .get(&OwnedObject::TlsSecret)
-            .and_then(|checked| checked.agents.clone()),
+        authority: checked(OwnedObject::CaSecret).and_then(|checked| checked.authority),
+        agents: checked(OwnedObject::TlsSecret).and_then(|checked| checked.agents.clone()),
         members: members
             .filter_map(|(pod, member)| Some((pod.clone(), validity(member.certificate.as_deref()?)?)))
             .collect(),

@@ -19,6 +19,8 @@ pub struct Checked {
     pub fault: Option<(String, bool)>,
     /// When the agents' certificate is valid.
     pub agents: Option<AgentsCertificate>,
+    /// When the authority's is.
+    pub authority: Option<Validity>,
 }
 
 impl Checked {
@@ -42,9 +44,12 @@ pub fn check(kind: OwnedObject, secret: &Secret, chosen: bool) -> Checked {
         secret.uid().unwrap_or_default(),
         secret.resource_version().unwrap_or_default(),
     );
-    let (mut fault, mut agents) = (None, None);
+    let (mut fault, mut agents, mut authority) = (None, None, None);
     match kind {
-        OwnedObject::CaSecret => fault = authority_fault(secret).map(|what| (what, false)),
+        OwnedObject::CaSecret => {
+            fault = authority_fault(secret).map(|what| (what, false));
+            authority = text(secret, CA_CERTIFICATE_KEY).and_then(|certificate| certificates::validity(&certificate));
+        }
         OwnedObject::TlsSecret => match agents_certificate(secret) {
             Ok(validity) => {
                 agents = Some(AgentsCertificate {
@@ -59,7 +64,12 @@ pub fn check(kind: OwnedObject, secret: &Secret, chosen: bool) -> Checked {
         }
         other => fault = Some((format!("is a {}, not a Secret", other.kind()), false)),
     }
-    Checked { version, fault, agents }
+    Checked {
+        version,
+        fault,
+        agents,
+        authority,
+    }
 }
 
 fn authority_fault(secret: &Secret) -> Option<String> {
@@ -122,8 +132,8 @@ mod tests {
         ] {
             let whole = check(kind, secret, false);
             assert_eq!(
-                (&whole.fault, whole.agents.is_some()),
-                (&None, kind == OwnedObject::TlsSecret)
+                (&whole.fault, whole.agents.is_some(), whole.authority.is_some()),
+                (&None, kind == OwnedObject::TlsSecret, kind == OwnedObject::CaSecret)
             );
             for key in secret.data.as_ref().unwrap().keys() {
                 let fault = check(kind, &without(secret.clone(), key), false).fault;
@@ -156,6 +166,7 @@ mod tests {
             version: ("u".to_owned(), "7".to_owned()),
             fault: Some(("is empty".to_owned(), true)),
             agents: None,
+            authority: None,
         };
         let current = |uid: &str| OwnedState::Current { uid: uid.to_owned() };
         assert!(matches!(checked.overlay(current("u")), OwnedState::Damaged { .. }));

@@ -133,3 +133,55 @@ fn a_key_that_cannot_be_signed_holds_up_nobody() {
     scene.now += TimeDelta::minutes(2);
     assert_eq!(signed(&scene), ["demo-1"], "it is tried again");
 }
+
+#[test]
+fn the_status_has_the_end_of_each_certificate_and_tells_a_month_before() {
+    let mut scene = Scene::ready(1);
+    let leaf = two_years(&scene);
+    let authority = Validity {
+        until: scene.now + TimeDelta::days(3_650),
+        ..leaf
+    };
+    let secret = ObjectVersion::new("demo-tls", "uid-TlsSecret", "7");
+    scene.observed.certificates.authority = Some(authority);
+    scene.observed.certificates.agents = Some(AgentsCertificate { secret, validity: leaf });
+    scene.observed.certificates.members.insert("demo-0".to_owned(), leaf);
+    scene.store();
+    let known = scene.stored.certificates.clone();
+    let told = |name: &str, validity: Validity, renewed: bool| CertificateStatus {
+        name: name.to_owned(),
+        not_after: validity.until,
+        renewal_time: renewed.then(|| validity.renewal()),
+    };
+    let all = [
+        told("authority", authority, false),
+        told("agents", leaf, true),
+        told("demo-0", leaf, true),
+    ];
+    assert_eq!(known, all);
+
+    // A new operator has not read the Secrets yet.
+    (
+        scene.observed.certificates.authority,
+        scene.observed.certificates.agents,
+    ) = (None, None);
+    scene.store();
+    assert_eq!(scene.stored.certificates, known);
+
+    let warned = |scene: &Scene| scene.with_facts(expiring);
+    scene.now = leaf.until - WARNING - TimeDelta::seconds(1);
+    assert_eq!(warned(&scene), None);
+    scene.now += TimeDelta::seconds(1);
+    let words = warned(&scene).unwrap();
+    assert!(
+        words.contains("agents on ") && words.contains("demo-0 on ") && !words.contains("authority"),
+        "{words}"
+    );
+    scene.store();
+    let conditions = &scene.stored.conditions;
+    assert!(
+        conditions
+            .iter()
+            .any(|told| told.type_ == "CertificatesExpire" && told.status == "True")
+    );
+}

@@ -31,6 +31,9 @@ pub(super) const OTHER_DEFAULT: &str = "OtherDefaultImage";
 /// The same of volumes of before a recovery in place.
 pub(super) const FORMER_VOLUMES: &str = "FormerVolumesKept";
 
+/// The same of certificates that end within a month.
+pub(super) const CERTIFICATES_EXPIRE: &str = "CertificatesExpire";
+
 /// The same of a route that leads to no pod of the database.
 pub const FOREIGN_ROUTE: &str = "ForeignRoute";
 
@@ -92,6 +95,8 @@ pub enum Reason {
     Hibernated,
     /// Data that could not be made to follow the primary was moved aside.
     Kept,
+    /// A certificate ends within a month.
+    EndsSoon,
     /// It is on record which image instances run.
     OnRecord,
     /// `-rw` leads to an address that no pod of the database has.
@@ -195,6 +200,7 @@ impl Reason {
             Reason::Fencing => "Fencing",
             Reason::Hibernated => "Hibernated",
             Reason::Kept => "Kept",
+            Reason::EndsSoon => "EndsSoon",
             Reason::OnRecord => "OnRecord",
             Reason::AddressOfNoPod => "AddressOfNoPod",
             Reason::Archiving => "Archiving",
