@@ -25,6 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         address: address.ip(),
         port: address.port(),
         tls: authority.is_some(),
+        ..Options::default()
     };
     let store = TestStore::start(options).await?;
     for bucket in arguments {
