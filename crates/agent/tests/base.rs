@@ -673,6 +673,27 @@ fn a_standby_that_dies_while_it_is_copied_is_replaced_by_the_other() {
     });
 }
 
+/// PostgreSQL stops and its agent goes on, as for a rewind or a restart. The store stalls, so that the copy's process does not notice.
+#[test]
+fn a_standby_that_is_stopped_while_it_is_copied_is_replaced_by_the_other() {
+    let name = "a_standby_that_is_stopped_while_it_is_copied_is_replaced_by_the_other";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let stopped = stalled_in_the_middle(&cluster, &store).await;
+        cluster.fence(&[stopped]);
+        let again = async |cluster: &Cluster| Some(backup_told(cluster)).filter(|told| told["attempt"] == 2);
+        cluster.until("another attempt begins", 60, again).await;
+        assert!(!cluster.runs(stopped));
+        store.heal();
+        let told = completed(&cluster).await;
+        let other = json!({"member": format!("orders-{}", 3 - first - stopped), "role": "Standby"});
+        assert_eq!((&told["attempt"], &told["source"]), (&json!(2), &other));
+        assert_eq!(known(&cluster).await.1.len(), 1, "nothing came of the first");
+    });
+}
+
 #[test]
 fn a_standby_that_is_promoted_while_it_is_copied_begins_the_next_attempt() {
     let name = "a_standby_that_is_promoted_while_it_is_copied_begins_the_next_attempt";
