@@ -25,12 +25,12 @@ use std::os::unix::fs::{MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cluster::{Cluster, as_user, become_agent_if_asked, in_a_cluster};
+use cluster::{API_SERVER, Cluster, as_user, become_agent_if_asked, in_a_cluster};
 use database::{commit_row, healthy, replaced, rows, with_a_row};
 use rustix::process::Signal;
 use serde_json::Value;
-use store::{all_is_archived, archived, is_tried, restored, spec, store, told};
-use test_store::{Effect, Fault};
+use store::{PORT, all_is_archived, archived, is_tried, restored, spec, store, store_with, told};
+use test_store::{Effect, Fault, Options, TestStore};
 
 /// Not a test: an agent of the other tests.
 #[test]
@@ -234,14 +234,7 @@ fn all_wal_is_archived_when_all_instances_stop() {
 fn wrong_credentials_are_told_and_right_ones_are_taken_up() {
     let name = "wrong_credentials_are_told_and_right_ones_are_taken_up";
     in_a_cluster(name, spec(), |cluster| async move {
-        let write = |secret: &str| {
-            for ordinal in 0..3 {
-                let folder = cluster.scratch().join(format!("{ordinal}/store"));
-                // As the kubelet does: another file under the same name.
-                fs::write(folder.join("new"), secret).expect("written");
-                fs::rename(folder.join("new"), folder.join("AWS_SECRET_ACCESS_KEY")).expect("in place");
-            }
-        };
+        let write = |secret: &str| cluster.write_store_secret("AWS_SECRET_ACCESS_KEY", secret);
         write("wrong");
         let store = store(&cluster).await;
         let first = with_a_row(&cluster).await;
@@ -252,6 +245,64 @@ fn wrong_credentials_are_told_and_right_ones_are_taken_up() {
         fill(&cluster, first, 2..4).await;
         all_is_archived(&cluster, first, 1).await;
         assert!(archived(&store).exists());
+
+        // Those that were right become invalid while WAL is archived.
+        drop(store);
+        let secret = "the next secret".to_owned();
+        let options = Options {
+            secret: secret.clone(),
+            ..Options::default()
+        };
+        let _store = store_with(&cluster, options).await;
+        fill(&cluster, first, 4..6).await;
+        cluster.until("it is told again", 60, denied).await;
+        write(&secret);
+        all_is_archived(&cluster, first, 1).await;
+    });
+}
+
+#[test]
+fn a_store_whose_authority_changes_is_told_and_the_new_authority_is_taken_up() {
+    let name = "a_store_whose_authority_changes_is_told_and_the_new_authority_is_taken_up";
+    let mut spec = spec();
+    spec["backup"]["store"]["s3"]["endpoint"] = format!("https://{API_SERVER}:{PORT}").into();
+    in_a_cluster(name, spec, |cluster| async move {
+        let tls = || Options {
+            tls: true,
+            ..Options::default()
+        };
+        let trust = |store: &TestStore| cluster.write_store_secret("ca.crt", store.authority().expect("an authority"));
+        let store = store_with(&cluster, tls()).await;
+        trust(&store);
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let base = base_copy(&cluster, first).await;
+        fill(&cluster, first, 2..4).await;
+        all_is_archived(&cluster, first, 1).await;
+        let before = (cluster.archive_worker(first), cluster.epoch());
+
+        drop(store);
+        let store = store_with(&cluster, tls()).await;
+        fill(&cluster, first, 4..8).await;
+        let refused = async |cluster: &Cluster| {
+            let words = told(cluster)["fault"].as_str()?.to_owned();
+            words.contains("certificate is not accepted").then_some(())
+        };
+        cluster.until("it is told", 60, refused).await;
+        assert!(waiting(&cluster, first).len() >= 4, "nothing is archived meanwhile");
+        assert_eq!(
+            store.requests().len(),
+            0,
+            "no request, and no credentials, reach what is not trusted"
+        );
+        fill(&cluster, first, 8..10).await;
+
+        trust(&store);
+        all_is_archived(&cluster, first, 1).await;
+        let after = (cluster.archive_worker(first), cluster.epoch());
+        assert_eq!(after, before, "nothing has restarted");
+        let rows = restored(&cluster, &base, &archived(&store), None, 1).await;
+        assert_eq!(rows, "1,2,3,4,5,6,7,8,9");
     });
 }
 

@@ -19,6 +19,7 @@ mod store;
 #[allow(dead_code)]
 mod unprivileged;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ use api::backup::{BackupKind, BackupOrigin, BackupRole, BackupSource, SnapshotSt
 use backup::base::{BackupInfo, backups, format_lsn, unpack};
 use backup::layout::ClusterFolder;
 use backup::{Access, Identities, Place, S3, Store};
-use cluster::{API_SERVER, Cluster, as_user, become_agent_if_asked, in_a_cluster, user_command};
+use cluster::{AGENTS, API_SERVER, Cluster, as_user, become_agent_if_asked, in_a_cluster, user_command};
 use database::{commit_row, commits, replaced, rows, with_a_row};
 use machine::archive::ArchiveLine;
 use machine::instance::backup::BackupCopy;
@@ -672,6 +673,27 @@ fn a_standby_that_dies_while_it_is_copied_is_replaced_by_the_other() {
     });
 }
 
+/// PostgreSQL stops and its agent goes on, as for a rewind or a restart. The store stalls, so that the copy's process does not notice.
+#[test]
+fn a_standby_that_is_stopped_while_it_is_copied_is_replaced_by_the_other() {
+    let name = "a_standby_that_is_stopped_while_it_is_copied_is_replaced_by_the_other";
+    in_a_cluster(name, spec(), |cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let stopped = stalled_in_the_middle(&cluster, &store).await;
+        cluster.fence(&[stopped]);
+        let again = async |cluster: &Cluster| Some(backup_told(cluster)).filter(|told| told["attempt"] == 2);
+        cluster.until("another attempt begins", 60, again).await;
+        assert!(!cluster.runs(stopped));
+        store.heal();
+        let told = completed(&cluster).await;
+        let other = json!({"member": format!("orders-{}", 3 - first - stopped), "role": "Standby"});
+        assert_eq!((&told["attempt"], &told["source"]), (&json!(2), &other));
+        assert_eq!(known(&cluster).await.1.len(), 1, "nothing came of the first");
+    });
+}
+
 #[test]
 fn a_standby_that_is_promoted_while_it_is_copied_begins_the_next_attempt() {
     let name = "a_standby_that_is_promoted_while_it_is_copied_begins_the_next_attempt";
@@ -903,19 +925,71 @@ fn a_name_that_is_taken_ends_a_line_of_the_archive_and_the_next_one_has_all_that
         store.heal();
         let deleted = async |cluster: &Cluster| (told(cluster)["deleted"] == true).then_some(());
         cluster.until("all is deleted", 60, deleted).await;
-        fn files(folder: &Path) -> usize {
-            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-            entries
-                .map(|entry| if entry.path().is_dir() { files(&entry.path()) } else { 1 })
-                .sum()
-        }
-        assert_eq!(files(&store.directory().join("wal/eu").join(FOLDER)), 0);
+        let own = store.directory().join("wal/eu").join(FOLDER);
+        assert_eq!(objects(&own).len(), 0);
         commit_row(&cluster, second, 5).await.expect("PostgreSQL still runs");
         cluster.sql(second, "SELECT pg_switch_wal()").await.expect("a segment");
-        assert_eq!(
-            files(&store.directory().join("wal/eu").join(FOLDER)),
-            0,
-            "nothing is archived any more"
-        );
+        assert_eq!(objects(&own).len(), 0, "nothing is archived any more");
     });
+}
+
+/// It archives, makes backups, removes those that it need not keep, and in the end deletes all that it has in the store.
+#[test]
+fn a_database_of_the_same_name_touches_nothing_of_the_one_before_it() {
+    let name = "a_database_of_the_same_name_touches_nothing_of_the_one_before_it";
+    in_a_cluster(name, spec(), |mut cluster| async move {
+        let store = store(&cluster).await;
+        let first = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        taken(&cluster, UID).await;
+        commit_row(&cluster, first, 2).await.expect("a commit");
+        all_is_archived(&cluster, first, 1).await;
+        (0..AGENTS).for_each(|ordinal| cluster.kill_agent(ordinal));
+        let place = store.directory().join("wal/eu");
+        let before = objects(&place);
+        assert!(
+            before.keys().all(|path| path.starts_with(place.join(FOLDER))),
+            "{:?}",
+            before.keys()
+        );
+
+        cluster.make_again("decade00-0000-0000-0000-000000000000");
+        let own = place.join("default/orders-decade00");
+        let primary = with_a_row(&cluster).await;
+        is_tried(&cluster).await;
+        let mut names = Vec::new();
+        for uid in [
+            "cd34ab12-0000-0000-0000-000000000000",
+            "ef56ab78-0000-0000-0000-000000000000",
+        ] {
+            names.push(taken(&cluster, uid).await);
+            commit_row(&cluster, primary, 2).await.expect("a commit");
+            all_is_archived(&cluster, primary, 1).await;
+        }
+        let backups = own.join("lines/1/backups");
+        let [removed, kept] = [0, 1].map(|number| backups.join(&names[number]).join("backup.json"));
+        assert!(removed.exists() && kept.exists() && own.join("lines/1/wal").exists());
+        cluster.retain(json!({"minBackups": 1}));
+        let is_removed = async |_: &Cluster| (!removed.exists()).then_some(());
+        cluster.until("its first backup is removed", 60, is_removed).await;
+        assert!(kept.exists());
+        cluster.delete_archive();
+        let deleted = async |cluster: &Cluster| (told(cluster)["deleted"] == true).then_some(());
+        cluster.until("all that it has is deleted", 60, deleted).await;
+        let after = objects(&place);
+        assert!(after == before, "{:?}\nbefore: {:?}", after.keys(), before.keys());
+    });
+}
+
+/// The bytes of all objects below a folder.
+fn objects(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => found.extend(objects(&path)),
+            false => drop(found.insert(path.clone(), fs::read(&path).expect("an object"))),
+        }
+    }
+    found
 }

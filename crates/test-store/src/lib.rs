@@ -23,7 +23,7 @@ use serve::Server;
 
 /// The access key that the server knows.
 pub const KEY: &str = "test-key";
-/// Its secret.
+/// Its secret, unless [`Options::secret`] is another.
 pub const SECRET: &str = "test-secret";
 
 /// A running server. It ends when this is dropped.
@@ -44,8 +44,10 @@ pub struct Options {
     pub address: IpAddr,
     /// The port; 0 for any free one.
     pub port: u16,
-    /// With TLS, and a certificate for 127.0.0.1 and `localhost`.
+    /// With TLS, and a certificate for the address, 127.0.0.1 and `localhost`. Each server has an authority of its own.
     pub tls: bool,
+    /// The secret of [`KEY`].
+    pub secret: String,
 }
 
 impl Default for Options {
@@ -55,6 +57,7 @@ impl Default for Options {
             address: Ipv4Addr::LOCALHOST.into(),
             port: 0,
             tls: false,
+            secret: SECRET.to_owned(),
         }
     }
 }
@@ -68,11 +71,11 @@ impl TestStore {
         let files =
             s3s_fs::FileSystem::new(&options.directory).map_err(|error| io::Error::other(format!("{error:?}")))?;
         let mut service = S3ServiceBuilder::new(files);
-        service.set_auth(SimpleAuth::from_single(KEY, SECRET));
+        service.set_auth(SimpleAuth::from_single(KEY, options.secret));
         let server = Arc::new(Server::new(service.build(), options.directory));
         let (acceptor, authority) = match options.tls {
             true => {
-                let (acceptor, authority) = tls::acceptor().map_err(io::Error::other)?;
+                let (acceptor, authority) = tls::acceptor(options.address).map_err(io::Error::other)?;
                 (Some(acceptor), Some(authority))
             }
             false => (None, None),

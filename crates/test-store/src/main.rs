@@ -1,4 +1,5 @@
-//! `test-store [--tls FILE] DIRECTORY ADDRESS:PORT [BUCKET…]`: an S3 server on a directory, for tests. It prints its URL.
+//! `test-store [--tls FILE] DIRECTORY ADDRESS:PORT [BUCKET…]`: an S3 server on a directory, for tests. It prints its URL, and after each line of standard
+//! input the number of requests so far.
 //!
 //! With `--tls` it serves HTTPS, and writes the certificate of its authority to FILE.
 
@@ -25,6 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         address: address.ip(),
         port: address.port(),
         tls: authority.is_some(),
+        ..Options::default()
     };
     let store = TestStore::start(options).await?;
     for bucket in arguments {
@@ -34,6 +36,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         std::fs::write(file, certificate)?;
     }
     println!("{}", store.url());
+    // It serves in other threads meanwhile.
+    for line in std::io::stdin().lines() {
+        line?;
+        println!("{}", store.requests().len());
+    }
     pending().await
 }
 

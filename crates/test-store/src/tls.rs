@@ -1,6 +1,7 @@
 //! A certificate for the server, from an authority of its own.
 
 use std::error::Error;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
@@ -8,8 +9,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::TlsAcceptor;
 
-/// What accepts connections, and PEM of the authority.
-pub(crate) fn acceptor() -> Result<(TlsAcceptor, String), Box<dyn Error + Send + Sync>> {
+/// What accepts connections at this address, and PEM of the authority.
+pub(crate) fn acceptor(address: IpAddr) -> Result<(TlsAcceptor, String), Box<dyn Error + Send + Sync>> {
     let mut params = CertificateParams::new(Vec::new())?;
     // OpenSSL takes a certificate whose issuer has its own name for one that signed itself.
     params
@@ -20,7 +21,7 @@ pub(crate) fn acceptor() -> Result<(TlsAcceptor, String), Box<dyn Error + Send +
     let authority = params.self_signed(&key)?.pem();
     let issuer = Issuer::new(params, key);
     let key = KeyPair::generate()?;
-    let names = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
+    let names = vec![address.to_string(), "127.0.0.1".to_owned(), "localhost".to_owned()];
     let certificate = CertificateParams::new(names)?.signed_by(&key, &issuer)?;
     let key = PrivateKeyDer::try_from(key.serialize_der())?;
     let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))

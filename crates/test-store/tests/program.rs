@@ -28,18 +28,19 @@ fn ask(address: &str, method: &str, path: &str, body: &str) -> String {
 }
 
 #[test]
-fn it_says_where_it_is_and_takes_faults() {
+fn it_says_where_it_is_and_how_much_it_was_asked_and_takes_faults() {
     let directory = std::env::temp_dir().join(format!("test-store-{}", std::process::id()));
     std::fs::create_dir_all(&directory).expect("a directory");
     let started = Command::new(env!("CARGO_BIN_EXE_test-store"))
         .arg(&directory)
         .args(["127.0.0.1:0", "backups"])
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn();
     let mut program = Program(started.expect("it starts"));
     let mut line = String::new();
-    let output = program.0.stdout.take().expect("a pipe");
-    BufReader::new(output).read_line(&mut line).expect("a line");
+    let mut output = BufReader::new(program.0.stdout.take().expect("a pipe"));
+    output.read_line(&mut line).expect("a line");
     let address = line.trim().strip_prefix("http://").expect("a URL");
     assert!(directory.join("backups").is_dir());
 
@@ -54,6 +55,14 @@ fn it_says_where_it_is_and_takes_faults() {
     assert!(ask(address, "DELETE", "/_faults", "").starts_with("HTTP/1.1 204"));
     assert!(get().contains("<Code>AccessDenied</Code>"), "the second is gone");
     assert!(ask(address, "POST", "/_faults", "{}").starts_with("HTTP/1.1 400"));
+
+    let mut count = String::new();
+    let mut input = program.0.stdin.take().expect("a pipe");
+    input.write_all(b"\n").expect("asked");
+    output.read_line(&mut count).expect("a line");
+    assert_eq!(count, "3\n", "requests to the store");
+    drop(input);
+    assert!(get().contains("<Code>AccessDenied</Code>"), "it goes on without input");
     std::fs::remove_dir_all(&directory).expect("removed");
 }
 

@@ -40,6 +40,8 @@ pub const AGENTS: u32 = 3;
 /// In the scratch directory of a cluster whose PostgreSQL archives WAL.
 const ARCHIVES: &str = "archives";
 const CLUSTER_UID: &str = "c0ffee00-0000-0000-0000-000000000000";
+/// In the scratch directory: the UID of the database.
+const UID_FILE: &str = "uid";
 /// Also the address of a store of backups.
 pub const API_SERVER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 const API_PORT: u16 = 6443;
@@ -94,7 +96,7 @@ fn config(scratch: &Path, ordinal: u32) -> Config {
     let start = fs::read_to_string(root.join("start")).expect("a number");
     Config {
         names: Names::new("orders"),
-        cluster_uid: CLUSTER_UID.to_owned(),
+        cluster_uid: fs::read_to_string(scratch.join(UID_FILE)).expect("a UID"),
         namespace: "default".to_owned(),
         pod: format!("orders-{ordinal}"),
         ordinal,
@@ -195,27 +197,9 @@ impl Cluster {
                 fs::write(scratch.join(ARCHIVES), "").expect("written");
             }
         }
+        fs::write(scratch.join(UID_FILE), CLUSTER_UID).expect("written");
         own(&scratch);
-        // As the operator records it before the first database is made.
-        let read: api::ClusteredDatabaseSpec = serde_json::from_value(spec.clone()).expect("a spec");
-        let chosen = read.wanted_durability(None);
-        let instances =
-            (0..AGENTS).map(|ordinal| json!({"name": format!("orders-{ordinal}"), "claimUID": claim(ordinal)}));
-        let cluster = json!({
-            "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
-            "metadata": {"name": "orders", "namespace": "default", "uid": CLUSTER_UID},
-            "spec": spec,
-            "status": {
-                "instances": instances.collect::<Vec<_>>(),
-                "intent": {"bootstrap": {"pod": "orders-0", "claimUID": claim(0)}},
-                "memo": {"durability": chosen},
-            },
-        });
-        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-            "metadata": {"name": "orders", "namespace": "default", "uid": "lease"}, "spec": {}});
-        let route = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {"name": "orders-rw", "namespace": "default", "uid": "route"}, "endpoints": []});
-        let api = ApiServer::new(authority, [(CLUSTERS, cluster), (LEASES, lease), (ROUTES, route)]);
+        let api = ApiServer::new(authority, objects(CLUSTER_UID, &spec));
         let listener = TcpListener::bind((API_SERVER, API_PORT)).await.expect("a port");
         tokio::spawn(api.clone().serve(listener));
         let mut cluster = Self {
@@ -349,6 +333,11 @@ impl Cluster {
 
     /// Kills the archive's worker of an agent.
     pub fn kill_archive_worker(&self, ordinal: u32) {
+        kill_process(self.archive_worker(ordinal), Signal::KILL).expect("killed");
+    }
+
+    /// The archive's worker of an agent.
+    pub fn archive_worker(&self, ordinal: u32) -> Pid {
         let socket = self.scratch.join(ordinal.to_string()).join("run/archive");
         let socket = socket.to_str().expect("a path");
         let command = |pid: u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -359,11 +348,8 @@ impl Cluster {
         };
         let mut processes = processes().expect("/proc").into_iter();
         let worker = processes.find(|process| is_worker(process.pid)).expect("a worker");
-        let worker = i32::try_from(worker.pid)
-            .ok()
-            .and_then(Pid::from_raw)
-            .expect("a process");
-        kill_process(worker, Signal::KILL).expect("killed");
+        let worker = i32::try_from(worker.pid).ok();
+        worker.and_then(Pid::from_raw).expect("a process")
     }
 
     /// Stops the postmaster (SIGSTOP); its children go on.
@@ -428,15 +414,32 @@ impl Cluster {
 
     /// Acts like a deleted claim: the agent finds a new volume.
     pub fn lose_volume(&self, ordinal: u32) {
-        let data = self.volume(ordinal);
-        fs::remove_dir_all(&data).expect("removed");
-        fs::create_dir(&data).expect("made");
-        own(&data);
+        self.empty_volume(ordinal);
         let mut cluster = self.api.get(CLUSTERS);
         let claim = format!("f{}", &claim(ordinal)[1..]);
         let name = format!("orders-{ordinal}");
         *instance(&mut cluster, &name) = json!({"name": name, "claimUID": claim});
         self.api.put(CLUSTERS, cluster);
+    }
+
+    fn empty_volume(&self, ordinal: u32) {
+        let data = self.volume(ordinal);
+        fs::remove_dir_all(&data).expect("removed");
+        fs::create_dir(&data).expect("made");
+        own(&data);
+    }
+
+    /// Acts as a user who makes a database of the same name once all agents of the first have ended. Its volumes are empty.
+    pub fn make_again(&mut self, uid: &str) {
+        let spec = self.api.get(CLUSTERS)["spec"].clone();
+        for (resource, object) in objects(uid, &spec) {
+            self.api.put(resource, object);
+        }
+        fs::write(self.scratch.join(UID_FILE), uid).expect("written");
+        for ordinal in 0..AGENTS {
+            self.empty_volume(ordinal);
+            self.start_agent(ordinal);
+        }
     }
 
     /// Acts as the operator when the user wants another primary.
@@ -498,7 +501,7 @@ impl Cluster {
         cluster["status"]["intent"]["deleteArchive"] = true.into();
         cluster["spec"]["backup"]["onDelete"] = json!({"finalBackup": "None", "data": "Delete"});
         cluster["metadata"]["deletionTimestamp"] = "2027-01-01T00:00:00Z".into();
-        cluster["metadata"]["annotations"][api::names::ANNOTATION_DELETE_ARCHIVE] = CLUSTER_UID.into();
+        cluster["metadata"]["annotations"][api::names::ANNOTATION_DELETE_ARCHIVE] = cluster["metadata"]["uid"].clone();
         self.api.put(CLUSTERS, cluster);
     }
 
@@ -558,6 +561,11 @@ impl Cluster {
     /// True if a process of the agent's PostgreSQL lives.
     pub fn runs(&self, ordinal: u32) -> bool {
         !self.servers(ordinal).is_empty()
+    }
+
+    /// Replaces a file of the store's Secret in all pods.
+    pub fn write_store_secret(&self, name: &str, content: &str) {
+        (0..AGENTS).for_each(|ordinal| self.write_secret(ordinal, &format!("store/{name}"), content));
     }
 
     /// Replaces a file of a Secret, as the kubelet does.
@@ -712,6 +720,29 @@ pub async fn as_user(program: &str, arguments: &[&str]) -> Result<String, String
         true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
         false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
     }
+}
+
+/// What the API server has when a database is made, as far as agents need it.
+fn objects(uid: &str, spec: &Value) -> [(&'static str, Value); 3] {
+    // As the operator records it before the first database is made.
+    let read: api::ClusteredDatabaseSpec = serde_json::from_value(spec.clone()).expect("a spec");
+    let chosen = read.wanted_durability(None);
+    let instances = (0..AGENTS).map(|ordinal| json!({"name": format!("orders-{ordinal}"), "claimUID": claim(ordinal)}));
+    let cluster = json!({
+        "apiVersion": "clustereddatabase.io/v1alpha2", "kind": "ClusteredDatabase",
+        "metadata": {"name": "orders", "namespace": "default", "uid": uid},
+        "spec": spec,
+        "status": {
+            "instances": instances.collect::<Vec<_>>(),
+            "intent": {"bootstrap": {"pod": "orders-0", "claimUID": claim(0)}},
+            "memo": {"durability": chosen},
+        },
+    });
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "orders", "namespace": "default", "uid": "lease"}, "spec": {}});
+    let route = json!({"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"name": "orders-rw", "namespace": "default", "uid": "route"}, "endpoints": []});
+    [(CLUSTERS, cluster), (LEASES, lease), (ROUTES, route)]
 }
 
 fn claim(ordinal: u32) -> String {

@@ -24,14 +24,20 @@ pub fn spec() -> Value {
 
 /// Starts the store.
 pub async fn store(cluster: &Cluster) -> TestStore {
+    store_with(cluster, Options::default()).await
+}
+
+/// Starts the store with some options of its own. One that was dropped just now may still have the port.
+pub async fn store_with(cluster: &Cluster, options: Options) -> TestStore {
     let options = Options {
         address: API_SERVER.into(),
         directory: cluster.scratch().join("objects"),
         port: PORT,
-        tls: false,
+        ..options
     };
     fs::create_dir_all(&options.directory).expect("a directory");
-    let store = TestStore::start(options).await.expect("a store");
+    let started = async |_: &Cluster| TestStore::start(options.clone()).await.ok();
+    let (store, _) = cluster.until("the store has its port", 10, started).await;
     store.make_bucket("wal").expect("a bucket");
     store
 }

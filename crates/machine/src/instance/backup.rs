@@ -81,6 +81,17 @@ pub fn copy_to_make(observed: &Observed, memo: &Memo, now: BootTime) -> Option<B
     }
 }
 
+/// How far the backup is that is asked for, if this member copies its files for it, or how its copy has ended.
+///
+/// A copy that it makes no more is not reported, for example if PostgreSQL has stopped: its process has ended without a word, and the
+/// holder would wait for it for ever.
+pub(super) fn reported(context: &Context, memo: &Memo) -> Option<BackupTask> {
+    let wanted = context.cluster()?.backup.as_ref()?;
+    let task = context.observed.backup.as_ref().filter(|task| task.uid == *wanted)?;
+    let goes_on = copy_to_make(context.observed, memo, context.now).is_some_and(|copy| copy.is_of(task));
+    (task.state.is_final() || goes_on).then(|| task.clone())
+}
+
 /// The copy of the holder's own files.
 fn chosen_here(context: &Context, memo: &Memo) -> Option<BackupCopy> {
     let (attempt, cluster) = (memo.backup.as_ref()?, context.cluster()?);

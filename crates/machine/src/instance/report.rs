@@ -1,12 +1,10 @@
 //! What a member reports to the primary and to the kubelet, and what the primary answers.
 
-use api::backup::BackupTask;
-
 use super::facts::Context;
 use super::facts::following::upstream;
 use super::facts::lineage::{Lineage, lineage};
 use super::own::{own_with, refusal};
-use super::{Action, Draft, Memo, Mode, Observed, OnBackoff, Rule, RuleKind, Verdict, durability, step_down};
+use super::{Action, Draft, Memo, Mode, Observed, OnBackoff, Rule, RuleKind, Verdict, backup, durability, step_down};
 use crate::protocol::{Epoch, ReportReply, ReportRequest};
 use crate::timing::BootTime;
 use crate::units::Millis;
@@ -54,7 +52,7 @@ pub(super) fn send(context: &Context, draft: &mut Draft) -> Option<Verdict> {
         position: answer.and_then(|answer| answer.position),
         replayed: answer.and_then(|answer| answer.replayed),
         promised: promised(context),
-        backup: backup(context),
+        backup: backup::reported(context, draft.memo),
     };
     Verdict::new(
         Action::Report {
@@ -111,20 +109,13 @@ pub fn status(observed: &Observed, memo: &Memo, now: BootTime) -> Option<ReportR
         position: observed.postgres.answer.and_then(|answer| answer.position),
         replayed: observed.postgres.answer.and_then(|answer| answer.replayed),
         promised: promised(&context),
-        backup: backup(&context),
+        backup: backup::reported(&context, memo),
     })
 }
 
 fn promised(context: &Context) -> Epoch {
     let promise = context.volume().and_then(|volume| volume.promise);
     promise.map(|promise| promise.epoch).unwrap_or_default()
-}
-
-/// How far the backup is that is asked for, if this member copies its files for it.
-fn backup(context: &Context) -> Option<BackupTask> {
-    let wanted = context.cluster()?.backup.as_ref()?;
-    let task = context.observed.backup.as_ref().filter(|task| task.uid == *wanted);
-    task.cloned()
 }
 
 /// True if this member serves in its role; otherwise the error says why not.

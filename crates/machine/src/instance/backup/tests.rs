@@ -2,7 +2,7 @@ use api::backup::StoredBackup;
 use proptest::prelude::*;
 
 use super::super::fixtures::*;
-use super::super::{Action, Answer, Peer, decide};
+use super::super::{Action, Answer, Peer, decide, report};
 use super::*;
 use crate::archive::{ArchiveRecord, Progress};
 use crate::protocol::{Lsn, Position, Timeline};
@@ -424,6 +424,22 @@ fn a_standby_copies_its_files_while_the_lease_names_it() {
         record(o).archive = Some(up_to(Some(BackupTask { attempt: 2, ..before })));
     };
     assert_eq!(copy(&next), Some(2), "another attempt begins anew");
+}
+
+#[test]
+fn a_standby_reports_a_copy_that_it_makes_or_that_has_ended() {
+    let mut observed = chosen_standby();
+    let reported = |observed: &Observed| report::status(observed, &settled(), NOW).unwrap().backup;
+    assert_eq!(reported(&observed), None);
+    let begun = Some(task(1, 0, BackupState::Copying));
+    observed.backup = begun.clone();
+    assert_eq!(reported(&observed), begun);
+    observed.postgres = stopped();
+    assert_eq!(reported(&observed), None, "the holder is not to wait for it");
+    observed.backup = Some(task(1, 0, BackupState::Failed));
+    assert_eq!(reported(&observed), observed.backup);
+    cluster(&mut observed).backup = Some("u2".to_owned());
+    assert_eq!(reported(&observed), None, "another one is asked for");
 }
 
 #[test]

@@ -18,9 +18,8 @@ const CALL: Duration = Duration::from_secs(180);
 const WARM_UP: u64 = 3;
 /// A tool that archives one file at a time is fed with so much less of the backlog. Its rate is the same.
 const FEWER: u64 = 5;
-/// The first file's number of what the archive is fed with (256 make one of PostgreSQL's 4 GiB "files"): the server's own WAL has lower
-/// ones.
-const FIRST: u64 = 0x1000 << 8;
+/// The first one of PostgreSQL's "files" of 4 GiB that the archive is fed with: the server's own WAL has lower ones.
+const FIRST: u64 = 0x1000;
 /// How the folders of these files begin, in all three layouts.
 const FOLDERS: &str = "0000000100001";
 
@@ -42,7 +41,7 @@ impl<'a> Bench<'a> {
             rig,
             arguments,
             processes,
-            next: FIRST,
+            next: FIRST * in_file(rig.segment),
             backups: 0,
             results: Results::default(),
         }
@@ -86,6 +85,8 @@ impl<'a> Bench<'a> {
         let (p50, p99) = (of(50.0)?, of(99.0)?);
         self.results.add(Figure::PushP50, tool, p50);
         self.results.add(Figure::PushP99, tool, p99);
+        let megabytes = |segments: f64| segments * self.rig.segment as f64 / 1e6;
+        self.results.add(Figure::PushRate, tool, megabytes(1_000.0 / p50));
         match tool {
             Tool::Ours => self.results.add(Figure::SyncPushP50, tool, p50),
             Tool::PgBackRest => {
@@ -98,12 +99,17 @@ impl<'a> Bench<'a> {
 
         let fewer = if tool.looks_ahead() { 1 } else { FEWER };
         let backlog = feed.add(&mut self.next, (self.arguments.backlog / fewer).max(1))?;
+        let requests = self.rig.requests().await?;
         let begun = Instant::now();
         for name in &backlog {
             self.push(&feed, &command, name).await?;
         }
         let rate = backlog.len() as f64 / begun.elapsed().as_secs_f64();
+        let requests = self.rig.requests().await? - requests;
         self.results.add(Figure::Backlog, tool, rate);
+        self.results.add(Figure::BacklogRate, tool, megabytes(rate));
+        let gibibytes = (backlog.len() as u64 * self.rig.segment) as f64 / f64::from(1 << 30);
+        self.results.add(Figure::Requests, tool, requests / gibibytes);
         if let Some(worker) = worker {
             let memory = worker.memory().context("read the worker's memory")?;
             self.results.add(Figure::WorkerMemory, tool, memory);
@@ -176,22 +182,14 @@ impl<'a> Bench<'a> {
         fs::remove_dir_all(&into).context("remove what was restored")
     }
 
-    /// Latency of commits without and with a backup.
+    /// Commits without an archive, with one, and with a backup.
     async fn load(&mut self, tool: Tool) -> Result<()> {
+        self.rig.quiet().await?;
+        let plain = [Figure::PlainP50, Figure::PlainP99, Figure::PlainTps];
+        self.load_without_backup(tool, plain).await?;
         let worker = self.serve(tool).await?;
-        let mut load = Load::start(self.rig, Some(self.arguments.seconds)).await?;
-        let ended = tokio::time::timeout(LONG, load.child.wait()).await;
-        ensure!(
-            ended.context("await pgbench")??.success(),
-            "pgbench failed{}",
-            self.rig.quote()
-        );
-        let idle: Vec<f64> = load.transactions()?.into_iter().map(|(_, millis)| millis).collect();
-        self.results.add(
-            Figure::IdleP99,
-            tool,
-            percentile(&idle, 99.0).context("no transaction")?,
-        );
+        let archived = [Figure::IdleP50, Figure::IdleP99, Figure::IdleTps];
+        self.load_without_backup(tool, archived).await?;
 
         self.rig.sql("CHECKPOINT").await?;
         let mut load = Load::start(self.rig, None).await?;
@@ -216,6 +214,25 @@ impl<'a> Bench<'a> {
             Some(worker) => worker.end().await,
             None => Ok(()),
         }
+    }
+
+    /// Median and 99th percentile of commits, and how many there are in a second.
+    async fn load_without_backup(&mut self, tool: Tool, [p50, p99, tps]: [Figure; 3]) -> Result<()> {
+        let mut load = Load::start(self.rig, Some(self.arguments.seconds)).await?;
+        let ended = tokio::time::timeout(LONG, load.child.wait()).await;
+        ensure!(
+            ended.context("await pgbench")??.success(),
+            "pgbench failed{}",
+            self.rig.quote()
+        );
+        let commits: Vec<f64> = load.transactions()?.into_iter().map(|(_, millis)| millis).collect();
+        for (figure, percent) in [(p50, 50.0), (p99, 99.0)] {
+            let millis = percentile(&commits, percent).context("no transaction")?;
+            self.results.add(figure, tool, millis);
+        }
+        let rate = commits.len() as f64 / self.arguments.seconds as f64;
+        self.results.add(tps, tool, rate);
+        Ok(())
     }
 
     /// Has the server archive its WAL by `tool`, from a quiet state.
@@ -266,6 +283,7 @@ impl<'a> Feed<'a> {
             .iter()
             .cycle()
             .skip(*next as usize % self.rig.segments.len());
+        let name = |number| name(number, self.rig.segment);
         let names: Vec<String> = (*next..*next + count).map(name).collect();
         *next += count;
         for (name, source) in names.iter().zip(sources) {
@@ -285,9 +303,15 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// The name of a segment of 16 MiB.
-fn name(number: u64) -> String {
-    format!("00000001{:08X}{:08X}", number >> 8, number & 0xFF)
+/// The name of a segment of this size.
+fn name(number: u64, segment: u64) -> String {
+    let (file, number) = (number / in_file(segment), number % in_file(segment));
+    format!("00000001{file:08X}{number:08X}")
+}
+
+/// How many segments of this size make one of PostgreSQL's "files".
+fn in_file(segment: u64) -> u64 {
+    (4 << 30) / segment
 }
 
 /// pgbench, which notes each transaction.
@@ -374,9 +398,17 @@ mod tests {
 
     #[test]
     fn segments_have_names_as_postgresql_gives_them() {
-        assert_eq!(name(FIRST), "000000010000100000000000");
-        assert_eq!(name(FIRST + 256 + 255), "0000000100001001000000FF");
-        assert!(name(FIRST + 100_000).starts_with(FOLDERS));
+        for (mib, last) in [
+            (16, "0000000100001001000000FF"),
+            (4, "0000000100001001000003FF"),
+            (1, "000000010000100100000FFF"),
+        ] {
+            let segment = mib << 20;
+            let first = FIRST * in_file(segment);
+            assert_eq!(name(first, segment), "000000010000100000000000");
+            assert_eq!(name(first + 2 * in_file(segment) - 1, segment), last);
+            assert!(name(first + 100_000, segment).starts_with(FOLDERS));
+        }
     }
 
     #[test]

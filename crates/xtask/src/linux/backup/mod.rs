@@ -31,13 +31,16 @@ pub struct Arguments {
     /// Size of the database in MiB.
     #[arg(long, default_value_t = 2048)]
     megabytes: u32,
+    /// Size of a WAL segment in MiB: a power of two of at most 16. The operator's databases have 4.
+    #[arg(long, default_value_t = 16, value_parser = segment_size)]
+    wal_segment_size: u8,
     /// Segments that are archived one at a time in each round.
     #[arg(long, default_value_t = 60)]
     segments: u64,
     /// Segments of the backlog.
     #[arg(long, default_value_t = 500)]
     backlog: u64,
-    /// Seconds of the load without a backup.
+    /// Seconds of the load without an archive, and of that without a backup.
     #[arg(long, default_value_t = 20)]
     seconds: u64,
     /// What is measured, instead of all.
@@ -58,7 +61,7 @@ enum Part {
     Wal,
     /// A backup of the idle server, and its restore.
     Backup,
-    /// A backup while clients write.
+    /// Clients write: without an archive, with one, and while a backup runs.
     Load,
 }
 
@@ -68,9 +71,18 @@ impl Part {
         match self {
             Self::Wal => "WAL",
             Self::Backup => "backup and restore",
-            Self::Load => "a backup under load",
+            Self::Load => "load, with and without a backup",
         }
     }
+}
+
+/// Reads a size of segments in MiB.
+fn segment_size(text: &str) -> Result<u8, String> {
+    let size = text
+        .parse()
+        .ok()
+        .filter(|size: &u8| size.is_power_of_two() && *size <= 16);
+    size.ok_or_else(|| "not 1, 2, 4, 8 or 16".to_owned())
 }
 
 /// Runs the measurements and prints them.
@@ -112,7 +124,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
 }
 
 async fn compare(arguments: &Arguments, buckets: &[&str], processes: usize) -> Result<()> {
-    let rig = Rig::start(&arguments.objects, &image::binaries()?, buckets, arguments.megabytes).await?;
+    let rig = Rig::start(arguments, &image::binaries()?, buckets).await?;
     let measured = all_rounds(&rig, arguments, processes).await;
     end_background(&rig).await;
     rig.end().await;
@@ -137,8 +149,8 @@ async fn all_rounds(rig: &Rig, arguments: &Arguments, processes: usize) -> Resul
         order.rotate_left(1);
         println!("{}", bench.results.table());
     }
-    let goals = bench.results.goals().join("\n");
-    Ok(format!("{about}\n{}\n{goals}", bench.results.table()))
+    let (costs, goals) = (bench.results.costs().join("\n"), bench.results.goals().join("\n"));
+    Ok(format!("{about}\n{}\n{costs}\n{goals}", bench.results.table()))
 }
 
 /// The machine and the builds that are compared.
@@ -164,7 +176,7 @@ async fn about(rig: &Rig, arguments: &Arguments, processes: usize) -> Result<Str
     Ok(format!(
         "Machine: {processes} processors ({}), {} of memory, Linux {}.\n\
          Builds: this operator at {}; {versions} PostgreSQL {postgres}.\n\
-         Data: {size} of pgbench's tables, which compress far better than usual data. Segments of 16 MiB, written by pgbench.\n\
+         Data: {size} of pgbench's tables, which compress far better than usual data. Segments of {} MiB, written by pgbench.\n\
          Settings: zstd level 1 here and in pgBackRest (process-max={processes}, bundles, archive-async), gzip in barman-cloud \
          (--jobs {processes}). All speak TLS to one S3 server on this machine; all data are in the page cache. {} rounds; a cell \
          is the median, with minimum and maximum.\n",
@@ -172,6 +184,21 @@ async fn about(rig: &Rig, arguments: &Arguments, processes: usize) -> Result<Str
         first_line("/proc/meminfo", "MemTotal"),
         String::from_utf8_lossy(&kernel.stdout).trim(),
         image::commit().unwrap_or_else(|| "an unknown commit".to_owned()),
+        arguments.wal_segment_size,
         arguments.rounds,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_has_a_power_of_two_of_at_most_16_mib() {
+        let sizes = ["1", "2", "4", "8", "16"].map(segment_size);
+        assert_eq!(sizes, [1, 2, 4, 8, 16].map(Ok));
+        for wrong in ["0", "3", "32", "", "4MB"] {
+            assert!(segment_size(wrong).is_err(), "{wrong}");
+        }
+    }
 }

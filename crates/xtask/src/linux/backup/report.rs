@@ -10,15 +10,23 @@ use super::tools::Tool;
 pub(super) enum Figure {
     PushP50,
     PushP99,
+    PushRate,
     SyncPushP50,
     Backlog,
+    BacklogRate,
+    Requests,
     Backup,
     Unpack,
     Restore,
     WorkerMemory,
     BackupMemory,
     Stored,
+    PlainP50,
+    PlainP99,
+    PlainTps,
+    IdleP50,
     IdleP99,
+    IdleTps,
     BusyP99,
     Tps,
 }
@@ -31,20 +39,35 @@ enum Better {
 }
 
 impl Figure {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 21] = [
         Self::PushP50,
         Self::PushP99,
         Self::SyncPushP50,
+        Self::PushRate,
         Self::Backlog,
+        Self::BacklogRate,
+        Self::Requests,
         Self::Backup,
         Self::Unpack,
         Self::Restore,
         Self::Stored,
         Self::WorkerMemory,
         Self::BackupMemory,
+        Self::PlainP50,
+        Self::PlainP99,
+        Self::PlainTps,
+        Self::IdleP50,
         Self::IdleP99,
+        Self::IdleTps,
         Self::BusyP99,
         Self::Tps,
+    ];
+
+    /// What is measured without an archive, and the same with one.
+    const COSTS: [(Self, Self); 3] = [
+        (Self::PlainP50, Self::IdleP50),
+        (Self::PlainP99, Self::IdleP99),
+        (Self::PlainTps, Self::IdleTps),
     ];
 
     fn about(self) -> (&'static str, Better) {
@@ -52,16 +75,24 @@ impl Figure {
         match self {
             Self::PushP50 => ("push of one segment, p50, ms", Smaller),
             Self::PushP99 => ("… p99, ms", Smaller),
+            Self::PushRate => ("push of one segment at p50, MB/s", Larger),
             Self::SyncPushP50 => ("… p50, pgBackRest without `archive-async`, ms", Smaller),
             Self::Backlog => ("backlog, segments/s", Larger),
+            Self::BacklogRate => ("backlog, MB/s", Larger),
+            Self::Requests => ("backlog, requests to the store for a GiB", Smaller),
             Self::Backup => ("full backup, MB/s", Larger),
             Self::Unpack => ("restore, not verified and not synchronized, MB/s", Larger),
             Self::Restore => ("restore, MB/s", Larger),
             Self::Stored => ("size of the stored backup, MB", Smaller),
             Self::WorkerMemory => ("archive worker at most (`VmHWM`), MiB", Smaller),
             Self::BackupMemory => ("backup process at most (`VmHWM`), MiB", Smaller),
+            Self::PlainP50 => ("commit p50 without an archive, ms", Smaller),
+            Self::PlainP99 => ("commit p99 without an archive, ms", Smaller),
+            Self::PlainTps => ("transactions/s without an archive", Larger),
+            Self::IdleP50 => ("commit p50 while WAL is archived, ms", Smaller),
             Self::IdleP99 => ("commit p99 while WAL is archived, ms", Smaller),
-            Self::BusyP99 => ("… and a backup runs, ms", Smaller),
+            Self::IdleTps => ("transactions/s while WAL is archived", Larger),
+            Self::BusyP99 => ("commit p99 while a backup runs, ms", Smaller),
             Self::Tps => ("transactions/s while a backup runs", Larger),
         }
     }
@@ -108,6 +139,19 @@ impl Results {
             }
         }
         table
+    }
+
+    /// What the archive costs the clients: each figure with it, as a multiple of that without one in the same round.
+    pub(super) fn costs(&self) -> Vec<String> {
+        let multiples = |(plain, with): (Figure, Figure), tool: Tool| {
+            let pairs = self.of(with, tool).iter().zip(self.of(plain, tool));
+            let multiples: Vec<f64> = pairs.map(|(with, plain)| with / plain).collect();
+            let words = format!("{}, as a multiple of that without", with.about().0);
+            (!multiples.is_empty()).then(|| format!("{words}: {}: {}", tool.name(), cell(&multiples, "×")))
+        };
+        let costs = Figure::COSTS.into_iter();
+        let costs = costs.flat_map(|cost| Tool::ALL.map(|tool| multiples(cost, tool)));
+        costs.flatten().collect()
     }
 
     /// Each goal of what was measured, and whether the median meets it.
@@ -225,6 +269,19 @@ mod tests {
         );
         assert!(is("MISSED: full backup"));
         assert_eq!(goals.len(), 2, "what was not measured is no goal: {goals:?}");
+    }
+
+    #[test]
+    fn the_cost_of_an_archive_is_a_multiple_of_the_same_round() {
+        let mut results = Results::default();
+        assert_eq!(results.costs(), Vec::<String>::new());
+        for (plain, with) in [(1.0, 2.0), (4.0, 5.0), (2.0, 2.0)] {
+            results.add(Figure::PlainP99, Tool::Ours, plain);
+            results.add(Figure::IdleP99, Tool::Ours, with);
+        }
+        let cost =
+            "commit p99 while WAL is archived, ms, as a multiple of that without: this operator: 1.25× (1.00 to 2.00)";
+        assert_eq!(results.costs(), [cost]);
     }
 
     #[test]

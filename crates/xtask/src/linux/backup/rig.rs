@@ -8,10 +8,12 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
+use super::Arguments;
 use crate::linux::packages;
 
 /// Time limit of a step that takes seconds.
@@ -20,8 +22,6 @@ pub(super) const SOON: Duration = Duration::from_secs(120);
 pub(super) const LONG: Duration = Duration::from_secs(30 * 60);
 /// How often a condition is tried.
 const AGAIN: Duration = Duration::from_millis(50);
-/// Bytes of one WAL segment.
-const SEGMENT: u64 = 16 << 20;
 /// Different segments of real WAL that the archive is fed with, under many names.
 const SEGMENTS: usize = 16;
 /// Bytes of the log that an error quotes.
@@ -32,10 +32,14 @@ pub(super) const NOWHERE: &str = "/bin/true";
 /// Everything that the tools share. The processes end when it is dropped, and then the directories are removed.
 pub(super) struct Rig {
     children: Vec<Child>,
+    /// The S3 server's standard input and output.
+    store: Option<Mutex<(ChildStdin, Lines<BufReader<ChildStdout>>)>>,
     /// The port of the S3 server at 127.0.0.1.
     pub(super) port: u16,
     /// PostgreSQL's system identifier.
     pub(super) system_id: String,
+    /// Bytes of one WAL segment.
+    pub(super) segment: u64,
     /// Full WAL segments that pgbench has filled.
     pub(super) segments: Vec<PathBuf>,
     /// PostgreSQL's programs.
@@ -47,16 +51,18 @@ pub(super) struct Rig {
 
 impl Rig {
     /// Starts the servers and fills the database. `binaries` is the folder of our own programs.
-    pub(super) async fn start(objects: &Path, binaries: &Path, buckets: &[&str], megabytes: u32) -> Result<Self> {
+    pub(super) async fn start(arguments: &Arguments, binaries: &Path, buckets: &[&str]) -> Result<Self> {
         let user = User::unprivileged()?;
         let mut rig = Self {
             children: Vec::new(),
+            store: None,
+            segment: u64::from(arguments.wal_segment_size) << 20,
             port: 0,
             system_id: String::new(),
             segments: Vec::new(),
             programs: packages::postgres_programs().context("find PostgreSQL's programs")?,
             scratch: Scratch::new(Path::new("/tmp"), &user)?,
-            objects: Scratch::new(objects, &user)?,
+            objects: Scratch::new(&arguments.objects, &user)?,
             user,
         };
         for (from, name) in [
@@ -68,7 +74,7 @@ impl Rig {
         }
         rig.start_store(buckets).await?;
         rig.start_server().await?;
-        rig.fill(megabytes).await?;
+        rig.fill(arguments.megabytes).await?;
         Ok(rig)
     }
 
@@ -189,8 +195,10 @@ impl Rig {
             .arg(&self.objects.0)
             .arg("127.0.0.1:0")
             .args(buckets)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         let mut store = command.spawn().context("start the S3 server")?;
+        let input = store.stdin.take().context("write to the S3 server")?;
         let output = store.stdout.take().context("read the S3 server's output")?;
         self.children.push(store);
         let mut lines = BufReader::new(output).lines();
@@ -199,7 +207,21 @@ impl Rig {
             .context("await the S3 server")??;
         let port = url.as_deref().and_then(|url| url.rsplit(':').next()?.parse().ok());
         self.port = port.with_context(|| format!("read the S3 server's port in {url:?}{}", self.quote()))?;
+        self.store = Some(Mutex::new((input, lines)));
         Ok(())
+    }
+
+    /// How many requests the S3 server has had so far.
+    pub(super) async fn requests(&self) -> Result<f64> {
+        let store = self.store.as_ref().context("find the S3 server")?;
+        let (input, lines) = &mut *store.lock().await;
+        input.write_all(b"\n").await.context("ask the S3 server")?;
+        let line = timeout(SOON, lines.next_line())
+            .await
+            .context("await the S3 server")??;
+        line.context("the S3 server has ended")?
+            .parse()
+            .context("read a number")
     }
 
     async fn start_server(&mut self) -> Result<()> {
@@ -211,7 +233,9 @@ impl Rig {
             "--locale=C.UTF-8",
         ]);
         initdb
-            .args(["--data-checksums", "--wal-segsize=16", "-D"])
+            .arg("--data-checksums")
+            .arg(format!("--wal-segsize={}", self.segment >> 20))
+            .arg("-D")
             .arg(self.data());
         self.run(initdb, SOON).await?;
         // No checkpoint by time and no autovacuum, which would fall into one tool's time and not into another's.
@@ -261,7 +285,7 @@ impl Rig {
         self.segments.sort();
         // The last one may have been copied only in part.
         self.segments.truncate(SEGMENTS);
-        let is_full = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == SEGMENT);
+        let is_full = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() == self.segment);
         ensure!(self.segments.iter().all(is_full), "a segment is not full");
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
-use machine::archive::Charge;
+use machine::archive::{ArchiveLine, Charge};
 use machine::protocol::Epoch;
 use machine::timing::BootTime;
 use serde_json::{Value, json};
@@ -240,6 +240,7 @@ fn target(rig: &Rig, folder: &str) -> Value {
     json!({
         "place": place(rig),
         "folder": folder,
+        "line": ArchiveLine::default(),
         "clusterUid": "c0ffee00-0000-0000-0000-000000000000",
         "systemId": rig.system_id,
         "podUid": "bench-0",
