@@ -123,6 +123,15 @@ pub const MUTANTS: &[Mutant] = &[
         found_by: unit("instance::backup::tests::the_lease_tells_what_the_source_has_reported_of_this_attempt"),
     },
     Mutant {
+        name: "a-copy-that-is-made-no-more",
+        planted: "A member goes on reporting a copy that it makes no more.",
+        breaks: "invariant 38",
+        file: "instance/backup.rs",
+        text: "(task.state.is_final() || goes_on).then(",
+        instead: "true.then(",
+        found_by: unit("instance::backup::tests::a_standby_reports_a_copy_that_it_makes_or_that_has_ended"),
+    },
+    Mutant {
         name: "attempts-without-end",
         planted: "A backup is tried again however often its attempts have failed.",
         breaks: "invariant 38",

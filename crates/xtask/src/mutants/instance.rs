@@ -281,6 +281,7 @@ pub const ANSWERS: &[&str] = &[
     "an-old-reading-forgets-a-promise",
     "a-backup-is-taken-again",
     "another-attempts-word",
+    "a-copy-that-is-made-no-more",
     "attempts-without-end",
     "what-another-history-has",
     "a-stop-of-all-archives-nothing",
