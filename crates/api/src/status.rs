@@ -66,7 +66,7 @@ pub struct ClusteredDatabaseStatus {
     /// The Secret with all that an application needs to connect, as the Service Binding specification has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<Binding>,
-    /// The database's certificates: that of its authority, that which all agents share, and one of each instance.
+    /// The certificates in Secrets: that of the database's authority, and that which all agents share.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub certificates: Vec<CertificateStatus>,
@@ -120,7 +120,7 @@ pub struct DeletionOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateStatus {
-    /// `authority`, `agents`, or the instance whose it is.
+    /// `authority` or `agents`.
     pub name: String,
     /// When it ends.
     #[serde(deserialize_with = "moment::deserialize")]

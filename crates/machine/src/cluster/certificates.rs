@@ -94,45 +94,36 @@ const AGENTS: &str = "agents";
 /// So long before its end a certificate is told that should have been renewed months ago, or that nobody renews.
 const WARNING: TimeDelta = TimeDelta::days(30);
 
-/// What is known of all certificates. Of one in a Secret that was not read yet the status has what was known before.
+/// What is known of the certificates in Secrets. Of one that was not read yet the status has what was known before.
 pub(super) fn describe(facts: &Facts<'_>) -> Vec<CertificateStatus> {
     let observed = &facts.observed.certificates;
-    let told = |name: &str, validity: Validity, renewed: bool| CertificateStatus {
-        name: name.to_owned(),
-        not_after: validity.until,
-        renewal_time: renewed.then(|| validity.renewal()),
-    };
-    let before = |name: &str| {
-        facts
+    let agents = observed.agents.as_ref().map(|agents| agents.validity);
+    let all = [(AUTHORITY, observed.authority, false), (AGENTS, agents, true)];
+    let told = |(name, validity, renewed): (&str, Option<Validity>, bool)| match validity {
+        Some(validity) => Some(CertificateStatus {
+            name: name.to_owned(),
+            not_after: validity.until,
+            renewal_time: renewed.then(|| validity.renewal()),
+        }),
+        None => facts
             .status
             .certificates
             .iter()
             .find(|known| known.name == name)
-            .cloned()
+            .cloned(),
     };
-    let authority = observed.authority.map(|validity| told(AUTHORITY, validity, false));
-    let agents = observed
-        .agents
-        .as_ref()
-        .map(|agents| told(AGENTS, agents.validity, true));
-    let shared = [
-        authority.or_else(|| before(AUTHORITY)),
-        agents.or_else(|| before(AGENTS)),
-    ];
-    let members = observed
-        .members
-        .iter()
-        .map(|(name, validity)| told(name, *validity, true));
-    shared.into_iter().flatten().chain(members).collect()
+    all.into_iter().filter_map(told).collect()
 }
 
-/// Which certificates end soon, or have ended.
+/// Which certificates end soon, or have ended; those of the instances among them.
 pub(super) fn expiring(facts: &Facts<'_>) -> Option<String> {
-    let ending = describe(facts)
-        .into_iter()
-        .filter(|known| facts.now >= known.not_after - WARNING);
-    let words: Vec<String> = ending
-        .map(|known| format!("{} on {}", known.name, known.not_after.date_naive()))
+    let shared = describe(facts).into_iter().map(|known| (known.name, known.not_after));
+    let members = &facts.observed.certificates.members;
+    let members = members.iter().map(|(name, validity)| (name.clone(), validity.until));
+    let words: Vec<String> = shared
+        .chain(members)
+        .filter(|(_, end)| facts.now >= *end - WARNING)
+        .map(|(name, end)| format!("{name} on {}", end.date_naive()))
         .collect();
     let all = list(words.iter().map(String::as_str));
     (!words.is_empty()).then(|| {

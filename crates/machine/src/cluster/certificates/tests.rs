@@ -153,11 +153,7 @@ fn the_status_has_the_end_of_each_certificate_and_tells_a_month_before() {
         not_after: validity.until,
         renewal_time: renewed.then(|| validity.renewal()),
     };
-    let all = [
-        told("authority", authority, false),
-        told("agents", leaf, true),
-        told("demo-0", leaf, true),
-    ];
+    let all = [told("authority", authority, false), told("agents", leaf, true)];
     assert_eq!(known, all);
 
     // A new operator has not read the Secrets yet.
