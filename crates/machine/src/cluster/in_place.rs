@@ -202,9 +202,9 @@ fn given_up(sets: &VolumeSets, former: u32) -> VolumeSets {
     }
 }
 
-/// When the volumes of before are given up.
+/// When the volumes of before are given up. If that is over, something else is waited for.
 pub(super) fn expires_at(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
-    sets(facts)?.keep_until
+    sets(facts)?.keep_until.filter(|until| *until > facts.now)
 }
 
 /// Why there can be no recovery in place as things are.

@@ -127,6 +127,13 @@ fn the_volumes_of_before_go_when_their_time_is_over() {
     assert!(world.settle());
     assert_eq!(claims(&world), (second.clone(), first));
     world.scene.now = until;
+    let mut without_primary = world.scene.clone();
+    (0..3).for_each(|ordinal| without_primary.pod_mut(ordinal).ready = false);
+    let decision = without_primary.decide();
+    assert!(
+        decision.wake > until && decision.rule != "discard-volumes",
+        "{decision:?}"
+    );
     assert!(world.settle());
     assert_eq!(claims(&world), (second, BTreeSet::new()));
     assert_rests(&world);
