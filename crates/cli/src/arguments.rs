@@ -173,7 +173,8 @@ pub enum Command {
         /// The backup's name in the store, as `backups` shows it; the last one before the time if absent.
         #[arg(long)]
         backup: Option<String>,
-        /// With --in-place: delete the volumes of before when the database has served again for so many hours, if nothing else is said.
+        /// With --in-place: delete the volumes of before when the database has served again for so many hours, unless `confirm-recovery` or
+        /// `undo-recovery` comes first.
         #[arg(long, value_name = "HOURS", requires = "in_place", value_parser = clap::value_parser!(u32).range(1..=10_000))]
         keep_hours: Option<u32>,
         /// Make nothing. With --in-place the primary looks through the store, and it is printed from what the database would be recovered,

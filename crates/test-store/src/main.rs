@@ -1,5 +1,5 @@
-//! `test-store [--tls FILE] DIRECTORY ADDRESS:PORT [BUCKET…]`: an S3 server on a directory, for tests. It prints its URL, and after each line of standard
-//! input the number of requests so far.
+//! `test-store [--tls FILE] DIRECTORY ADDRESS:PORT [BUCKET…]`: an S3 server on a directory, for tests. It prints its URL, and after each
+//! line of standard input the number of requests so far.
 //!
 //! With `--tls` it serves HTTPS, and writes the certificate of its authority to FILE.
 

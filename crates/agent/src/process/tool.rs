@@ -30,7 +30,8 @@ impl Supervisor {
     /// or when this future is dropped.
     ///
     /// # Errors
-    /// Fails with [`ProcessError::Failed`], which holds the end of standard error, or of the output without one, if the tool reports failure. Fails
+    /// Fails with [`ProcessError::Failed`], which holds the end of standard error, or of standard output if that is empty, if the tool
+    /// reports failure. Fails
     /// with [`ProcessError::TooSlow`] after `timeout`, and with the errors of [`Supervisor::spawn`] if it cannot be
     /// started.
     pub async fn run(&self, command: Command, timeout: Duration) -> Result<Output, ProcessError> {

@@ -307,7 +307,8 @@ pub enum StatusChange {
     /// `memo.adopted`: the UID of the deleted database whose volumes this one takes over, which set of them it ran on, and which it
     /// has kept.
     Adopt(String, u32, Option<u32>),
-    /// Drop `intent.recovery`: what was recovered is served. The volumes of before are kept until then, or until that is confirmed.
+    /// Drop `intent.recovery`: what was recovered is served. The volumes of before are kept until this time; without one, until the
+    /// recovery is confirmed.
     EndRecovery(Option<DateTime<Utc>>),
     /// `memo.recoverySource`.
     RecordRecoverySource(Box<RecoverySource>),

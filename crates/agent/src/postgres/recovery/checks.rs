@@ -5,7 +5,7 @@ use tokio_postgres::Client;
 
 use super::{NO_LIMIT, RecoveryError, RecoveryRequest};
 use crate::postgres::private::{PrivateServer, statement};
-use crate::postgres::sql::connect;
+use crate::postgres::sql::{connect, describe_refusal};
 use crate::postgres::{Sql, sql_failed};
 use crate::process::ProcessError;
 use crate::tools::Tools;
@@ -98,7 +98,7 @@ async fn run_queries(server: &PrivateServer, database: &str, checks: &RecoveryCh
         let rows = client
             .query(query, &[])
             .await
-            .map_err(|error| unsound(describe(error)))?;
+            .map_err(|error| unsound(format!("fails: {}", describe_refusal(&error))))?;
         let answer = match rows.as_slice() {
             [row] if row.len() == 1 => row.try_get::<_, Option<bool>>(0).ok(),
             _ => None,
@@ -114,9 +114,4 @@ async fn run_queries(server: &PrivateServer, database: &str, checks: &RecoveryCh
         }
     }
     Ok(())
-}
-
-fn describe(error: tokio_postgres::Error) -> String {
-    let statement: crate::postgres::PostgresError = statement("fails")(error);
-    statement.to_string()
 }
