@@ -44,6 +44,8 @@ pub enum Event {
     Enforced(Option<EnforcedSettings>),
     /// A Secret's files have changed.
     Secret(Secret),
+    /// Agent and PostgreSQL have loaded the certificates of this digest; or why that is not so.
+    Certificates(Result<String, String>),
     /// The application's role has the password of the Secret. `true` if it was changed.
     Password(Result<bool, String>),
     /// What DatabaseUsers and Databases declare was read, by their UIDs.

@@ -91,6 +91,7 @@ struct Agent {
     poll: watch::Sender<Poll>,
     log: log::Decisions,
     asked: asked::Asked,
+    certificates: secrets::Duty,
     password: secrets::Duty,
     access: secrets::Duty,
     /// What DatabaseUsers and Databases declare, by their UIDs.
@@ -315,7 +316,16 @@ impl Agent {
                     self.world.observe(Seen::Enforced(enforced), now);
                 }
             }
-            Event::Secret(Secret::Certificate) => self.executor.reload_certificate(&self.world),
+            Event::Secret(Secret::Certificate) => self.certificates.changed(),
+            Event::Certificates(Ok(digest)) => {
+                self.certificates.done(None);
+                self.metrics.certificate.set(self.executor.peers.tls().ends());
+                self.world.observe(Seen::Certificates(digest), now);
+            }
+            Event::Certificates(Err(error)) => {
+                tracing::info!("PostgreSQL does not present the certificate of the Secret yet: {error}");
+                self.certificates.failed(now, secrets::SOON);
+            }
             Event::Secret(Secret::Password) => self.password.changed(),
             Event::Password(Ok(changed)) => {
                 if changed {
@@ -377,6 +387,12 @@ impl Agent {
     /// Updates the probes, the metrics and the poller.
     fn publish(&mut self) {
         let now = boot_time();
+        let server = self.world.server.as_ref().map_or(0, |server| server.pid());
+        // A server that is being started may have read the files of before.
+        let is_starting = self.world.observed().tasks.start.running.is_some();
+        if !is_starting && self.certificates.begins(server, now) {
+            self.executor.check_certificates(&self.world);
+        }
         if self.password.is_due(&self.world, now) {
             self.executor.set_password(&self.world);
         }

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use api::names::LEASE_MEMBERS;
 use api_server::LEASES;
 use cluster::{Cluster, become_agent_if_asked, in_a_cluster};
 use database::{commit_row, commits, healthy, replaced, rows, spec, with_a_row, writes};
@@ -617,6 +618,13 @@ fn a_renewed_certificate_is_taken_up_while_serving() {
             (0..3).for_each(|ordinal| cluster.renew_certificate(ordinal));
             let again = async |cluster: &Cluster| (cluster.sql(first, loaded).await.ok()? != before).then_some(());
             cluster.until("PostgreSQL has read it", 30, again).await;
+            let told = async |cluster: &Cluster| {
+                let members = cluster.annotation(LEASE_MEMBERS);
+                let loaded =
+                    |ordinal| members[format!("orders-{ordinal}")]["certificates"] == cluster.certificates(ordinal);
+                (0..3).all(loaded).then_some(())
+            };
+            cluster.until("each member tells what it has loaded", 30, told).await;
             healthy(&cluster, "agents and servers understand each other", 20).await;
         },
     );

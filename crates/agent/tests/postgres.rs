@@ -12,11 +12,13 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
+use agent::peer::Tls;
 use agent::postgres::{PostgresError, Reload, Role, Server, Sql, SqlError, StartError, StopMode, reload};
 use agent::process::{ProcessError, postgres_processes, processes};
 use agent::volume::{ClusterState, DataState};
+use certificates::{Authority, NAME};
 use instance::{Instance, PASSWORD, Scene, open_primary};
-use machine::protocol::Lsn;
+use machine::protocol::{Lsn, certificate_digest};
 use unprivileged::{Place, unprivileged};
 
 const DATABASE: &str = "Orders \"1\"";
@@ -388,6 +390,41 @@ fn only_those_who_may_come_in() {
         .await;
         first.stop(StopMode::Fast).await;
     });
+}
+
+#[test]
+fn a_certificate_counts_as_loaded_when_postgresql_presents_it() {
+    unprivileged(
+        "a_certificate_counts_as_loaded_when_postgresql_presents_it",
+        |place| async {
+            let scene = Scene::new(place).await;
+            let mut first = scene.instance(0);
+            first.initdb().await.expect("a database");
+            let tls = Tls::open(&first.files.tls, NAME).expect("a usable certificate");
+            assert!(tls.presented(first.settings.port).await.is_err(), "there is no server");
+            first.start_primary().await;
+            let read = |name: &str| fs::read(first.files.tls.join(name)).expect("read");
+            let digest = || certificate_digest(&read("tls.crt"), &read("ca.crt"));
+            let before = digest();
+            let presented = async || tls.presented(first.settings.port).await.expect("an answer");
+            assert_eq!(presented().await, Some(before.clone()));
+            scene.authority.write(&first.files.tls, "orders-agent", &[NAME]);
+            assert_eq!(presented().await, None, "PostgreSQL has not read it");
+            assert_eq!(tls.digest().expect("read"), digest());
+            assert_ne!(digest(), before);
+            let server = first.server.as_ref().expect("a server");
+            server.reload().expect("a signal");
+            let limit = tokio::time::Instant::now() + Duration::from_secs(20);
+            while presented().await.is_none() {
+                assert!(tokio::time::Instant::now() < limit, "PostgreSQL does not read it");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            assert_eq!(presented().await, Some(digest()));
+            Authority::new().write(&first.files.tls, "orders-agent", &[NAME]);
+            assert_eq!(presented().await, None, "it cannot even be verified");
+            first.stop(StopMode::Fast).await;
+        },
+    );
 }
 
 /// Tries to connect over TCP with psql.

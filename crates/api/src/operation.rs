@@ -84,6 +84,9 @@ pub struct Actions {
     /// Keep what was recovered, and delete the volumes of before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm_recovery: Option<ConfirmRecovery>,
+    /// Put another certificate authority in the place of the present one, and issue all certificates anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotate_authority: Option<RotateAuthority>,
 }
 
 /// What an operation does.
@@ -109,6 +112,8 @@ pub enum Action {
     UndoRecovery(UndoRecovery),
     /// See [`Actions::confirm_recovery`].
     ConfirmRecovery(ConfirmRecovery),
+    /// See [`Actions::rotate_authority`].
+    RotateAuthority(RotateAuthority),
 }
 
 impl Action {
@@ -124,6 +129,7 @@ impl Action {
             Self::Recover(_) => "Recover",
             Self::UndoRecovery(_) => "UndoRecovery",
             Self::ConfirmRecovery(_) => "ConfirmRecovery",
+            Self::RotateAuthority(_) => "RotateAuthority",
         }
     }
 }
@@ -144,6 +150,7 @@ impl fmt::Display for Action {
             Self::Recover(_) => write!(f, "a recovery in place"),
             Self::UndoRecovery(UndoRecovery {}) => write!(f, "the way back from the recovery in place"),
             Self::ConfirmRecovery(ConfirmRecovery {}) => write!(f, "the removal of the volumes of before the recovery"),
+            Self::RotateAuthority(_) => write!(f, "another certificate authority"),
         }
     }
 }
@@ -161,6 +168,7 @@ impl From<Action> for Actions {
             Action::Recover(recover) => actions.recover = Some(recover),
             Action::UndoRecovery(undo) => actions.undo_recovery = Some(undo),
             Action::ConfirmRecovery(confirm) => actions.confirm_recovery = Some(confirm),
+            Action::RotateAuthority(rotate) => actions.rotate_authority = Some(rotate),
         }
         actions
     }
@@ -179,6 +187,7 @@ impl Actions {
             recover,
             undo_recovery,
             confirm_recovery,
+            rotate_authority,
         } = self.clone();
         let all = [
             switchover.map(Action::Switchover),
@@ -190,6 +199,7 @@ impl Actions {
             recover.map(Action::Recover),
             undo_recovery.map(Action::UndoRecovery),
             confirm_recovery.map(Action::ConfirmRecovery),
+            rotate_authority.map(Action::RotateAuthority),
         ];
         all.into_iter().flatten()
     }
@@ -294,6 +304,16 @@ pub struct UndoRecovery {}
 #[serde(rename_all = "camelCase")]
 pub struct ConfirmRecovery {}
 
+/// Rotate the certificate authority. Nobody restarts, and no connection is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RotateAuthority {
+    /// Its key is in wrong hands: applications get no time to read the new authority (`spec.certificates.clientTrustHours`). Those that
+    /// verify the server cannot connect before they have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub compromised: bool,
+}
+
 /// What is known of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -369,9 +389,9 @@ const RULES: [Rule; 12] = [
     Rule {
         cel: "[has(self.switchover), has(self.takeImage), has(self.restart), has(self.acceptLoss), \
               has(self.discardQuarantined), has(self.recreateLease), has(self.recover), has(self.undoRecovery), \
-              has(self.confirmRecovery)].filter(is, is).size() == 1",
+              has(self.confirmRecovery), has(self.rotateAuthority)].filter(is, is).size() == 1",
         message: "spec must say what is to be done, and one thing only: switchover, takeImage, restart, \
-                  acceptLoss, discardQuarantined, recreateLease, recover, undoRecovery or confirmRecovery",
+                  acceptLoss, discardQuarantined, recreateLease, recover, undoRecovery, confirmRecovery or rotateAuthority",
         holds: |spec, _| spec.actions.only().is_some(),
     },
     Rule {
@@ -460,7 +480,9 @@ const RULES: [Rule; 12] = [
               && has(self.recover) == has(oldSelf.recover) \
               && (!has(self.recover) || self.recover == oldSelf.recover) \
               && has(self.undoRecovery) == has(oldSelf.undoRecovery) \
-              && has(self.confirmRecovery) == has(oldSelf.confirmRecovery)",
+              && has(self.confirmRecovery) == has(oldSelf.confirmRecovery) \
+              && has(self.rotateAuthority) == has(oldSelf.rotateAuthority) \
+              && (!has(self.rotateAuthority) || self.rotateAuthority == oldSelf.rotateAuthority)",
         message: "what an operation is to do cannot be changed: make another one, and set cancel in this one",
         holds: |spec, old| old.is_none_or(|old| (&spec.cluster_ref, &spec.actions) == (&old.cluster_ref, &old.actions)),
     },

@@ -3,6 +3,7 @@
 
 mod backup;
 mod bootstrap;
+mod certificates;
 mod durability;
 mod failover;
 mod fenced;
@@ -132,6 +133,7 @@ pub(crate) static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         services::rules(),
         backup::rules(),
         network_policy::rules(),
+        certificates::rules(),
     ];
     families.into_iter().flatten().collect()
 });

@@ -88,6 +88,9 @@ pub struct ClusteredDatabaseSpec {
     /// Who may connect to the instances' pods.
     #[serde(default)]
     pub network_policy: NetworkPolicySpec,
+    /// How the certificates are rotated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<CertificatesSpec>,
     /// Names of instances (pods) whose PostgreSQL is stopped cleanly and stays stopped while they are in this list. Their
     /// pods and volumes stay for inspection. A primary hands over first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -100,6 +103,16 @@ pub struct ClusteredDatabaseSpec {
     /// Stop reconciling: the operator changes nothing until this is false again. The database keeps running.
     #[serde(default)]
     pub paused: bool,
+}
+
+/// How the certificates are rotated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificatesSpec {
+    /// Before a new authority issues the servers' certificate, applications have so many hours to read it from their Secret (`ca.crt`);
+    /// 168 (a week) if absent. With 0, applications that verify the server and have not read it yet cannot connect.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_trust_hours: Option<u32>,
 }
 
 /// Image, version and settings of PostgreSQL.
@@ -534,6 +547,12 @@ impl ClusteredDatabase {
 }
 
 impl ClusteredDatabaseSpec {
+    /// How long applications are given to trust a new authority, in hours.
+    pub fn client_trust_hours(&self) -> u32 {
+        let asked = self.certificates.as_ref();
+        asked.and_then(|asked| asked.client_trust_hours).unwrap_or(168)
+    }
+
     /// How a new, empty database is made.
     pub fn initdb(&self) -> &InitdbSpec {
         static DEFAULT: LazyLock<InitdbSpec> = LazyLock::new(InitdbSpec::default);

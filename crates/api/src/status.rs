@@ -132,6 +132,31 @@ pub struct CertificateStatus {
         skip_serializing_if = "Option::is_none"
     )]
     pub renewal_time: Option<DateTime<Utc>>,
+    /// Of an authority that another one is replacing: how far that is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<RotationStatus>,
+}
+
+/// How far the rotation of an authority is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RotationStatus {
+    /// Its state.
+    pub state: RotationState,
+    /// What it waits for, such as an instance that cannot say that it trusts the new authority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// The states of a rotation, in their order. `Stable` is none of them: then there is one authority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum RotationState {
+    /// All that verify certificates are being made to trust the next authority.
+    Distribute,
+    /// They do. Applications, which cannot say so, are given time.
+    Overlap,
+    /// The next authority has taken the place of the former, and everything is issued anew. Both are trusted.
+    Issue,
 }
 
 /// A Secret that an application is bound to.

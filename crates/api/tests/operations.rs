@@ -41,6 +41,8 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
     let to_target = |target: Value| recover(json!({"target": target}));
     let undo = json!({"clusterRef": {"name": "shop"}, "undoRecovery": {}});
     let confirm = json!({"clusterRef": {"name": "shop"}, "confirmRecovery": {}});
+    let rotate =
+        |compromised: bool| json!({"clusterRef": {"name": "shop"}, "rotateAuthority": {"compromised": compromised}});
     let nothing = json!({"clusterRef": {"name": "shop"}});
     let good = to("shop", "shop-1");
     let table = [
@@ -126,6 +128,8 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
         (undo.clone(), Some(undo.clone()), ""),
         (undo, Some(confirm.clone()), "make another one, and set cancel"),
         (confirm.clone(), Some(confirm), ""),
+        (rotate(false), Some(rotate(true)), "make another one, and set cancel"),
+        (rotate(true), Some(rotate(true)), ""),
         (accept(7), None, ""),
         (accept(7), Some(accept(7)), ""),
         (accept(8), Some(accept(7)), "make another one, and set cancel"),

@@ -137,6 +137,14 @@ pub enum Command {
     /// Make the database's Lease again, which is lost, for the instance that held it last. First make sure that no other one can
     /// have been promoted since.
     RecreateLease(Name),
+    /// Put another certificate authority in the place of the present one, and issue all certificates anew. Nobody restarts.
+    RotateAuthority {
+        /// The database.
+        name: String,
+        /// Its key is in wrong hands: applications that verify the server get no time to read the new authority.
+        #[arg(long)]
+        compromised: bool,
+    },
     /// Take a backup now.
     Backup {
         /// The database.

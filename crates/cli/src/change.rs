@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use api::names::Names;
 use api::operation::{
     AcceptLoss, Action, ClusterReference, ClusteredDatabaseOperationSpec, ConfirmRecovery, DiscardQuarantined,
-    OperationPhase, Recover, RecreateLease, Restart, Switchover, TakeImage, UndoRecovery,
+    OperationPhase, Recover, RecreateLease, Restart, RotateAuthority, Switchover, TakeImage, UndoRecovery,
 };
 use api::spec::PrimaryUpdatePolicy;
 use api::{ClusteredDatabase, ClusteredDatabaseOperation};
@@ -36,6 +36,11 @@ pub enum Wish<'a> {
     AcceptLoss(u64),
     /// The lost Lease is to be made again.
     RecreateLease,
+    /// Another certificate authority is to take the place of the present one, whose key is in wrong hands or not.
+    RotateAuthority {
+        /// It is.
+        compromised: bool,
+    },
     /// The database is to be recovered in place from this backup, or the last one before the time: as it was then, or to the end of the
     /// archived WAL.
     Recover {
@@ -126,6 +131,17 @@ pub fn change(db: &ClusteredDatabase, wish: Wish<'_>, now: DateTime<Utc>) -> Res
             let told = format!("Lease {name} is to be made again, for the instance that held it last");
             let action = Action::RecreateLease(RecreateLease {});
             Ok(ask(operation(db, &format!("{name}-lease"), action, now), &told))
+        }
+        Wish::RotateAuthority { compromised } => {
+            let time = match compromised {
+                true => {
+                    "at once: applications that verify the server cannot connect before they have read it".to_owned()
+                }
+                false => format!("in {} h, when applications have read it", db.spec.client_trust_hours()),
+            };
+            let told = format!("another authority is to issue the certificates of {name} {time}");
+            let action = Action::RotateAuthority(RotateAuthority { compromised });
+            Ok(ask(operation(db, &format!("{name}-authority"), action, now), &told))
         }
         Wish::Recover {
             backup: of,
@@ -512,6 +528,12 @@ mod tests {
     fn a_lost_lease_is_made_again_by_an_operation() {
         let expected = (Action::RecreateLease(RecreateLease {}), "demo-lease".to_owned());
         assert_eq!(asked(json!({}), Wish::RecreateLease), expected);
+        let compromised = true;
+        let expected = (
+            Action::RotateAuthority(RotateAuthority { compromised }),
+            "demo-authority".to_owned(),
+        );
+        assert_eq!(asked(json!({}), Wish::RotateAuthority { compromised }), expected);
     }
 
     #[test]

@@ -106,6 +106,10 @@ pub async fn run(arguments: Arguments) -> Result<u8> {
             wish(place, &of.name, Wish::DiscardQuarantined(&of.instance, data)).await
         }
         Command::RecreateLease(of) => wish(place, &of.name, Wish::RecreateLease).await,
+        Command::RotateAuthority { name, compromised } => {
+            let compromised = *compromised;
+            wish(place, name, Wish::RotateAuthority { compromised }).await
+        }
         Command::Backup { name, kind, source } => back_up(place, name, (*kind).into(), (*source).into()).await,
         Command::Backups { name, output } => {
             let cluster = Cluster::connect(place).await?;

@@ -85,6 +85,7 @@ fn apply(apply: &Apply, name: &str) -> String {
         ApplyHow::Make => "make",
         ApplyHow::Change(_) => "change",
         ApplyHow::Renew(_) => "make anew the content of",
+        ApplyHow::Rotate(..) => "rotate the authority in",
     };
     match apply.replicas.filter(|_| apply.kind == OwnedObject::StatefulSet) {
         Some(1) => format!("{verb} {object} (for 1 pod)"),

@@ -5,15 +5,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use api::Phase;
 use api::names::{CONTAINER, DATA_PATH, Names};
-use api::operation::{AcceptLoss, Action, DiscardQuarantined, OperationPhase, RecreateLease, Restart};
+use api::operation::{AcceptLoss, Action, DiscardQuarantined, OperationPhase, RecreateLease, Restart, RotateAuthority};
+use api::status::CertificateStatus;
 use e2e::client::exec;
 use e2e::namespace::summary;
 use e2e::processes::Container;
 use e2e::wait::{Seen, until};
 use e2e::{Namespace, SqlClient, connect_for_test, writing};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 use testbed::{Options, POSTGRES_IMAGE, Signal, Testbed};
 
@@ -21,6 +22,8 @@ use testbed::{Options, POSTGRES_IMAGE, Signal, Testbed};
 const BOUND: Duration = Duration::from_secs(180);
 /// Longest time without a write while a primary is moved.
 const INTERRUPTION: Duration = Duration::from_secs(15);
+/// Bound of a rotation: kubelets bring a changed Secret to the pods twice, and take up to two minutes each time.
+const ROTATION: Duration = Duration::from_secs(420);
 
 /// A database with a client that has written a hundred rows.
 async fn ready(name: &str, replicas: u32) -> Result<(Namespace, SqlClient)> {
@@ -74,6 +77,112 @@ async fn a_restart_replaces_each_pod_once_under_writes() -> Result<()> {
         "the primary moved more than once"
     );
     namespace.begin_removal().await
+}
+
+/// The authority's entry in `status.certificates`.
+async fn authority(namespace: &Namespace) -> Result<CertificateStatus> {
+    let status = namespace.get("db").await?.status.unwrap_or_default();
+    let authority = status.certificates.into_iter().find(|known| known.name == "authority");
+    authority.context("an authority in the status")
+}
+
+#[tokio::test]
+async fn another_authority_takes_over_under_writes_and_nobody_restarts() -> Result<()> {
+    let namespace = Namespace::fresh(connect_for_test().await?, "e2e-authority").await?;
+    let spec = json!({
+        "replicas": 3, "storage": {"data": {"size": "1Gi"}}, "certificates": {"clientTrustHours": 0},
+    });
+    namespace.create("db", spec).await?;
+    namespace.wait_ready("db", BOUND).await?;
+    let sql = SqlClient::start(&namespace, "db", POSTGRES_IMAGE).await?;
+    sql.sql("CREATE TABLE t (v int)").await?;
+    let pods = namespace.pod_uids("db").await?;
+    let before = keep_authority(&namespace, &sql, "before.crt").await?;
+    verified(&sql, "before.crt").await?;
+    let first = authority(&namespace).await?;
+    let rotation = async {
+        let rotate = Action::RotateAuthority(RotateAuthority { compromised: false });
+        namespace.ask("db", "rotate", rotate).await?;
+        namespace
+            .wait_operation("rotate", OperationPhase::Completed, BOUND)
+            .await?;
+        let (_, took) = until("the former authority to be gone", ROTATION, || async {
+            let told = authority(&namespace).await?;
+            let rotation = told.rotation;
+            Ok(match (&rotation, bundle(&namespace).await?) {
+                (None, trusted) if trusted != before && trusted.matches("BEGIN").count() == 1 => Seen::Yes(()),
+                (_, trusted) => Seen::NotYet(format!("{rotation:?}, {} trusted", trusted.matches("BEGIN").count())),
+            })
+        })
+        .await?;
+        Ok(took)
+    };
+    let (took, gap) = writing(&sql, rotation).await?;
+    println!(
+        "another authority after {:.0} s; {:.2} s without a write",
+        took.as_secs_f64(),
+        gap.as_secs_f64()
+    );
+    ensure!(gap < INTERRUPTION, "{gap:?} without a write");
+    ensure!(
+        authority(&namespace).await?.not_after >= first.not_after,
+        "it is not a newer one"
+    );
+    // Each standby streams with a certificate of the new authority: its stream is begun anew.
+    let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_replication";
+    let status = namespace.get("db").await?.status.unwrap_or_default();
+    let primary = status.current_primary.context("a primary")?;
+    let postgres = ["psql", "-X", "-U", "postgres", "-d", "postgres", "-Atc", ended];
+    let ended = exec(&namespace, &primary, CONTAINER, &postgres).await?;
+    ensure!(ended == "2", "{ended} standbys");
+    namespace.wait_ready("db", BOUND).await?;
+    // A commit is acknowledged only once a standby has it.
+    sql.sql("INSERT INTO t VALUES (0)").await?;
+    keep_authority(&namespace, &sql, "after.crt").await?;
+    verified(&sql, "after.crt").await?;
+    let refused = verified(&sql, "before.crt").await;
+    ensure!(
+        refused
+            .as_ref()
+            .is_err_and(|error| error.to_string().contains("certificate verify failed")),
+        "the former authority verifies it still: {refused:?}"
+    );
+    ensure!(namespace.pod_uids("db").await? == pods, "a pod was replaced");
+    for pod in namespace.api::<Pod>().list(&ListParams::default()).await? {
+        let restarts = pod
+            .status
+            .and_then(|status| status.container_statuses)
+            .unwrap_or_default();
+        ensure!(
+            restarts.iter().all(|container| container.restart_count == 0),
+            "{restarts:?}"
+        );
+    }
+    namespace.begin_removal().await
+}
+
+/// What the application's Secret holds under `ca.crt`.
+async fn bundle(namespace: &Namespace) -> Result<String> {
+    let secret = namespace.api::<Secret>().get("db-app").await?;
+    let held = secret.data.unwrap_or_default().remove("ca.crt").context("ca.crt")?;
+    Ok(String::from_utf8(held.0)?)
+}
+
+/// Stores that in a file of the client.
+async fn keep_authority(namespace: &Namespace, sql: &SqlClient, name: &str) -> Result<String> {
+    let held = bundle(namespace).await?;
+    let script = format!("printf %s \"$1\" > /tmp/{name}");
+    sql.run(&["sh", "-c", &script, "sh", &held]).await?;
+    Ok(held)
+}
+
+/// Connects as one that trusts what is in this file, and verifies the server and its name.
+async fn verified(sql: &SqlClient, name: &str) -> Result<()> {
+    let verify = format!("s#sslmode=[a-z-]*#sslmode=verify-full\\&sslrootcert=/tmp/{name}#");
+    let uri = format!("$(echo \"$DATABASE_URI\" | sed -E '{verify}')");
+    let one = sql.sql_as(&uri, "SELECT 1").await?;
+    ensure!(one == "1", "{one}");
+    Ok(())
 }
 
 #[tokio::test]

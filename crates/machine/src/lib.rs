@@ -27,6 +27,7 @@ pub mod quorum;
 pub mod reconcile;
 pub mod recovery;
 pub mod retention;
+pub mod rotation;
 pub mod saga;
 pub mod timing;
 pub mod turns;

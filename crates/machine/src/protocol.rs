@@ -345,6 +345,13 @@ pub struct MemberReport {
     /// Its volumes that have no room left. Such a member cannot be promoted.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub full: BTreeSet<Volume>,
+    /// Digest of the certificate of all agents, and of the authorities beside it, that its agent and its PostgreSQL have loaded
+    /// ([`certificate_digest`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<String>,
+    /// Digest of its replication certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replication_certificate: Option<String>,
 }
 
 /// A volume of a member.
@@ -386,15 +393,20 @@ impl MemberReport {
         let kept = self.kept.iter().map(|kept| ("kept", kept, SHORT));
         let impostors = self.impostors.iter().map(|role| ("impostors", role, SHORT));
         let key = self.public_key.as_ref().map(|key| ("publicKey", key, KEY));
-        let version = self.server_version.as_ref();
+        let optional = [
+            ("serverVersion", &self.server_version),
+            ("certificates", &self.certificates),
+            ("replicationCertificate", &self.replication_certificate),
+        ];
+        let optional = optional
+            .into_iter()
+            .filter_map(|(field, text)| Some((field, text.as_ref()?, SHORT)));
         let texts = [
             ("podUid", &self.pod_uid, SHORT),
             ("settings", &self.settings, SHORT),
             ("agentVersion", &self.agent_version, SHORT),
         ];
-        let texts = texts
-            .into_iter()
-            .chain(version.map(|version| ("serverVersion", version, SHORT)));
+        let texts = texts.into_iter().chain(optional);
         for (field, text, longest) in texts.chain(key).chain(kept).chain(impostors) {
             if text.len() > longest {
                 return Err(format!("{field}: it is longer than {longest} bytes"));
@@ -442,12 +454,21 @@ fn cut(text: &str, longest: usize) -> String {
 /// Hash of a set of server settings (`spec.postgres.parameters`): what [`MemberReport::settings`] and
 /// `status.intent.restart.settings` hold. FNV-1a over the names and values, each ended by a zero byte.
 pub fn settings_hash(parameters: &BTreeMap<String, String>) -> String {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut feed = |byte: u8| hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-    for text in parameters.iter().flat_map(|(name, value)| [name, value]) {
-        text.bytes().for_each(&mut feed);
-        feed(0);
-    }
+    let texts = parameters.iter().flat_map(|(name, value)| [name, value]);
+    fnv(texts.flat_map(|text| text.bytes().chain([0])))
+}
+
+/// Digest of certificates and of the authorities that are trusted beside them, both in PEM: what [`MemberReport::certificates`] holds.
+/// FNV-1a over both, each ended by a zero byte: it tells what was loaded, and protects nothing.
+pub fn certificate_digest(certificates: &[u8], authorities: &[u8]) -> String {
+    let ended = |part: &[u8]| part.iter().copied().chain([0]).collect::<Vec<u8>>();
+    fnv([certificates, authorities].into_iter().flat_map(ended))
+}
+
+fn fnv(bytes: impl Iterator<Item = u8>) -> String {
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
     format!("{hash:016x}")
 }
 

@@ -1,5 +1,7 @@
 //! The cluster's certificate authority and what it signs: ECDSA P-256 throughout. What it signs is renewed when two thirds
-//! of its time are over ([`machine::cluster::Validity::renewal`]); the authority itself is not.
+//! of its time are over ([`machine::cluster::Validity::renewal`]); so is the authority, as [`machine::rotation`] says.
+
+use std::collections::BTreeSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,15 +12,17 @@ use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SubjectPublicKeyInfo, date_time_ymd,
 };
+use sha2::{Digest, Sha256};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::ParsedExtension;
 use x509_parser::parse_x509_certificate;
-use x509_parser::pem::parse_x509_pem;
+use x509_parser::pem::{Pem, parse_x509_pem};
 
 use crate::builders::Subject;
 
 /// How long an authority is valid.
 const AUTHORITY_YEARS: i32 = 10;
-/// How long what it signs is valid. Two years leave eight months between the renewal and the end, for members that take a
-/// new certificate up only when they start again.
+/// How long what it signs is valid. Two years leave eight months between the renewal and the end.
 const LEAF_YEARS: i32 = 2;
 /// A certificate begins this long ago, for machines whose clocks are behind.
 const BACKDATE: Days = Days::new(1);
@@ -57,7 +61,9 @@ pub enum CertificateError {
 /// Fails with [`CertificateError::Make`] if no key or certificate can be made.
 pub fn authority(subject: &Subject<'_>, now: DateTime<Utc>) -> Result<Pair, CertificateError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    let mut params = params(&format!("{} authority", subject.names.cluster()), AUTHORITY_YEARS, now);
+    // OpenSSL finds an issuer by its name: no two authorities of a database have the same.
+    let common_name = format!("{} authority {}", subject.names.cluster(), now.timestamp());
+    let mut params = params(&common_name, AUTHORITY_YEARS, now);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let certificate = params.self_signed(&key)?;
@@ -110,16 +116,64 @@ pub fn member(
     Ok(params.signed_by(&key, &issuer(authority)?)?.pem())
 }
 
-/// When a certificate (PEM) is valid; `None` if it is none.
-pub fn validity(certificate: &str) -> Option<Validity> {
+/// What a certificate says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Read {
+    /// When it is valid.
+    pub validity: Validity,
+    /// Key identifier, in hexadecimal.
+    pub identifier: String,
+    /// Key identifier of the authority that has issued it; empty if it does not say.
+    pub issuer: String,
+}
+
+/// What the first certificate (PEM) says; `None` if it is none.
+pub fn read(certificate: &str) -> Option<Read> {
     let (_, pem) = parse_x509_pem(certificate.as_bytes()).ok()?;
     let (_, certificate) = parse_x509_certificate(&pem.contents).ok()?;
     let time = |seconds: i64| DateTime::from_timestamp(seconds, 0);
     let validity = certificate.validity();
-    Some(Validity {
-        from: time(validity.not_before.timestamp())?,
-        until: time(validity.not_after.timestamp())?,
+    let issuer = certificate
+        .iter_extensions()
+        .find_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::AuthorityKeyIdentifier(issuer) => Some(hex(issuer.key_identifier.as_ref()?.0)),
+            _ => None,
+        });
+    Some(Read {
+        validity: Validity {
+            from: time(validity.not_before.timestamp())?,
+            until: time(validity.not_after.timestamp())?,
+        },
+        identifier: identifier(&certificate),
+        issuer: issuer.unwrap_or_default(),
     })
+}
+
+/// The key identifiers of all certificates in this PEM.
+pub fn identifiers(certificates: &str) -> BTreeSet<String> {
+    let all = Pem::iter_from_buffer(certificates.as_bytes()).filter_map(Result::ok);
+    all.filter_map(|pem| {
+        let (_, certificate) = parse_x509_certificate(&pem.contents).ok()?;
+        Some(identifier(&certificate))
+    })
+    .collect()
+}
+
+/// The key identifier; for a certificate that has none, that which `rcgen` names as the issuer of what it signs with it.
+fn identifier(certificate: &X509Certificate<'_>) -> String {
+    let own = certificate
+        .iter_extensions()
+        .find_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(own) => Some(hex(own.0)),
+            _ => None,
+        });
+    own.unwrap_or_else(|| hex(&Sha256::digest(certificate.public_key().raw)[..20]))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
 /// Whether the certificate speaks for this key.

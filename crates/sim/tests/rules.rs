@@ -334,7 +334,7 @@ const WALKS: &str = "machine/tests/convergence/walks.rs::every_walk_ends_in_read
 const FAILOVERS: &str = "e2e/tests/failover.rs::nothing_acknowledged_is_lost_and_writes_come_back";
 const SOAK: &str = "e2e/tests/soak.rs::random_faults_leave_a_valid_history";
 
-const INVARIANTS: [Invariant; 40] = [
+const INVARIANTS: [Invariant; 42] = [
     (
         "A later primary has all that an old one acknowledges",
         "M A E",
@@ -658,6 +658,25 @@ const INVARIANTS: [Invariant; 40] = [
             "e2e/tests/recovery.rs::a_database_is_recovered_in_place_and_goes_back",
         ],
         "there is no recovery in place in the model or the simulator",
+    ),
+    (
+        "Data outside the cluster goes only by an order with its UID",
+        "M A",
+        &[
+            "machine/src/cluster/delete_archive/tests.rs::nothing_is_deleted_before_the_user_confirms",
+            "agent/tests/base.rs::a_database_of_the_same_name_touches_nothing_of_the_one_before_it",
+        ],
+        "no store is deleted in the model or the simulator",
+    ),
+    (
+        "Nobody presents a certificate that a living verifier does not trust",
+        "M A E",
+        &[
+            "machine/src/rotation/tests.rs::nobody_presents_what_a_living_verifier_does_not_trust_and_each_rotation_ends",
+            "agent/tests/postgres.rs::a_certificate_counts_as_loaded_when_postgresql_presents_it",
+            "e2e/tests/operations.rs::another_authority_takes_over_under_writes_and_nobody_restarts",
+        ],
+        "certificates have a small model of their own, and are not in the simulator",
     ),
 ];
 

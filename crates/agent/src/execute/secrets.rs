@@ -17,19 +17,28 @@ use crate::postgres::{Settled, Sql, told};
 const SETTLE: Duration = Duration::from_secs(120);
 
 impl Executor {
-    /// Has PostgreSQL read the cluster's certificate again, if it runs.
-    pub fn reload_certificate(&self, world: &World) {
-        let Some(server) = world.server.clone() else {
-            return;
-        };
-        let written = Arc::clone(&self.written);
+    /// Asks PostgreSQL, if it runs, for its certificate. If that is not what this agent has loaded, PostgreSQL reads its files again. Ends
+    /// with [`Event::Certificates`].
+    pub fn check_certificates(&self, world: &World) {
+        let server = world.server.clone().zip(world.port());
+        let (tls, written) = (self.peers.tls().clone(), Arc::clone(&self.written));
+        let events = self.events.clone();
         self.workers.spawn(async move {
-            // Held so that the configuration is not being written meanwhile: PostgreSQL would read half of it.
-            let _written = written.lock().await;
-            match server.reload() {
-                Ok(()) => tracing::info!("PostgreSQL reads the cluster's certificate again"),
-                Err(error) => tracing::warn!("have PostgreSQL read the cluster's certificate: {error}"),
-            }
+            let work = async {
+                let Some((server, port)) = server else {
+                    return tls.digest().map_err(|error| error.to_string());
+                };
+                if let Some(digest) = tls.presented(port).await.map_err(|error| error.to_string())? {
+                    return Ok(digest);
+                }
+                // Held so that the configuration is not being written meanwhile: PostgreSQL would read half of it.
+                let _written = written.lock().await;
+                server.reload().map_err(|error| error.to_string())?;
+                Err("it is not that of the Secret yet".to_owned())
+            };
+            let done = tokio::time::timeout(SMALL, work).await;
+            let done = done.unwrap_or_else(|_| Err(format!("it did not end within {} s", SMALL.as_secs())));
+            let _ = events.send(Event::Certificates(done));
         });
     }
 

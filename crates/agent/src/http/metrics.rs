@@ -46,6 +46,8 @@ pub struct Metrics {
     pub backups: Gauge,
     /// Primary: when the last backup ended that was taken, in seconds since 1970; 0 if none was.
     pub last_backup: Gauge,
+    /// When the certificate ends that agent and PostgreSQL present, in seconds since 1970; 0 before that is known.
+    pub certificate: Gauge,
     /// How many times PostgreSQL was started by this run of the agent.
     pub starts: Counter,
     /// How many times PostgreSQL was fenced by this run of the agent.
@@ -77,6 +79,10 @@ impl Metrics {
         let archived_position = gauge("archived_position_bytes", "All write-ahead log before it is archived");
         let backups = gauge("backups", "Complete backups in the store");
         let last_backup = gauge("last_backup_timestamp_seconds", "When the last backup ended");
+        let certificate = gauge(
+            "certificate_expiration_timestamp_seconds",
+            "When the certificate ends that agent and PostgreSQL present",
+        );
         let (starts, fences) = (Counter::default(), Counter::default());
         registry.register(
             "postgres_starts",
@@ -111,6 +117,7 @@ impl Metrics {
             archived_position,
             backups,
             last_backup,
+            certificate,
             starts,
             fences,
             dropped,

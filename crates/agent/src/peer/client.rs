@@ -99,6 +99,11 @@ impl PeerError {
 }
 
 impl Client {
+    /// The certificate with which it connects.
+    pub const fn tls(&self) -> &Tls {
+        &self.tls
+    }
+
     /// A client with the cluster's certificate.
     pub fn new(tls: Tls) -> Self {
         Self {

@@ -1,15 +1,20 @@
 //! The cluster's certificate, for client and server. It is read again when its files change.
 
-use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fs, io};
 
+use machine::protocol::certificate_digest;
 use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use crate::stamp::{Stamp, stamp};
 
@@ -53,10 +58,17 @@ struct Loaded {
     stamp: Stamps,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
+    certificate: CertificateDer<'static>,
+    ends: i64,
+    digest: String,
 }
 
 /// Identifies the versions of the three files that were read: inode, and seconds and nanoseconds of the last change.
 type Stamps = [Stamp; FILES.len()];
+
+/// With it a client asks PostgreSQL for TLS
+/// (<https://www.postgresql.org/docs/current/protocol-message-formats.html>, "SSLRequest").
+const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
 const FILES: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
 
@@ -106,6 +118,48 @@ impl Tls {
             .is_ok_and(|certificate| verify_server_name(&certificate, &self.shared.name).is_ok())
     }
 
+    /// Digest of the files that are loaded ([`certificate_digest`]).
+    ///
+    /// # Errors
+    /// Fails while the files cannot be read.
+    pub fn digest(&self) -> io::Result<String> {
+        self.newest().map(|loaded| loaded.digest)
+    }
+
+    /// When the certificate ends that is loaded, in seconds since 1970.
+    pub fn ends(&self) -> i64 {
+        self.current().ends
+    }
+
+    fn newest(&self) -> io::Result<Loaded> {
+        let loaded = self.current();
+        match loaded.stamp == stamps(&self.shared.directory) {
+            true => Ok(loaded),
+            false => Err(io::Error::other("the files of the certificate are being replaced")),
+        }
+    }
+
+    /// Asks the PostgreSQL of this port, on this host, for its certificate: the digest of the loaded files if it is theirs, `None` if it
+    /// is another one. Each version of the files has a certificate of its own, and PostgreSQL reads the authorities after it.
+    ///
+    /// # Errors
+    /// Fails if there is no server that speaks TLS, or while the files cannot be read.
+    pub async fn presented(&self, port: u16) -> io::Result<Option<String>> {
+        let loaded = self.newest()?;
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.write_all(&SSL_REQUEST).await?;
+        if stream.read_u8().await? != b'S' {
+            return Err(io::Error::other("it does not speak TLS"));
+        }
+        let connector = TlsConnector::from(Arc::clone(&loaded.client));
+        // One that has ended, or is of an authority that is not trusted any more, is another one.
+        let Ok(stream) = connector.connect(self.name(), stream).await else {
+            return Ok(None);
+        };
+        let presented = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        Ok((presented == Some(&loaded.certificate)).then_some(loaded.digest))
+    }
+
     fn current(&self) -> Loaded {
         let mut loaded = self.shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = stamps(&self.shared.directory);
@@ -141,10 +195,16 @@ fn load(directory: &Path) -> Result<Loaded, TlsError> {
             .collect::<Result<_, _>>()
             .map_err(|error| refused(error.to_string()))
     };
-    let certificates = parse(&certificates?)?;
+    let (pem, authorities) = (certificates?, authorities?);
+    let digest = certificate_digest(&pem, &authorities);
+    let certificates = parse(&pem)?;
+    let certificate = certificates.first().cloned();
+    let certificate = certificate.ok_or_else(|| refused("tls.crt holds no certificate".to_owned()))?;
+    let (_, read) = x509_parser::parse_x509_certificate(&certificate).map_err(|error| refused(error.to_string()))?;
+    let ends = read.validity().not_after.timestamp();
     let key = PrivateKeyDer::from_pem_slice(&key?).map_err(|error| refused(error.to_string()))?;
     let mut roots = RootCertStore::empty();
-    for authority in parse(&authorities?)? {
+    for authority in parse(&authorities)? {
         roots.add(authority).map_err(|error| refused(error.to_string()))?;
     }
     let (server, client) = configs(certificates, key, roots).map_err(|error| refused(error.to_string()))?;
@@ -152,6 +212,9 @@ fn load(directory: &Path) -> Result<Loaded, TlsError> {
         stamp,
         server: Arc::new(server),
         client: Arc::new(client),
+        certificate,
+        ends,
+        digest,
     })
 }
 

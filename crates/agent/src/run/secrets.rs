@@ -1,4 +1,5 @@
-//! When the primary is to be given what Secrets say: the application's password, and the roles that are declared.
+//! When a server is to be given what Secrets say: certificates, and the primary the application's password and the roles that are
+//! declared.
 
 use machine::instance::{Mode, Process};
 use machine::timing::BootTime;
@@ -6,15 +7,17 @@ use machine::units::Millis;
 
 use crate::observe::World;
 
+/// First pause after a failure that a server's start or reload ends.
+pub(super) const SOON: Millis = Millis::seconds(1);
 /// Pause after a failure.
 pub(super) const AGAIN: Millis = Millis::seconds(10);
 
-/// Something that each server that serves as primary is given once, and again when it changes.
+/// Something that each server is given once, and again when it changes.
 #[derive(Debug, Default)]
 pub(super) struct Duty {
     /// It has been read.
     known: bool,
-    /// Process id of the primary that has it.
+    /// Process id of the server that has it; 0 if there was none.
     given_to: Option<u32>,
     /// Process id of the server that is being given it.
     running: Option<u32>,
@@ -37,7 +40,7 @@ impl Duty {
         self.not_before = BootTime::default();
     }
 
-    /// True if it is to be given now. The caller must then do so.
+    /// True if the primary is to be given it now. The caller must then do so.
     pub(super) fn is_due(&mut self, world: &World, now: BootTime) -> bool {
         let postgres = &world.observed().postgres;
         let serving = postgres.open && postgres.process == Process::Running { mode: Mode::Primary };
@@ -47,7 +50,8 @@ impl Duty {
         self.begins(pid, now)
     }
 
-    fn begins(&mut self, pid: u32, now: BootTime) -> bool {
+    /// True if the server of this process id is to be given it now.
+    pub(super) fn begins(&mut self, pid: u32, now: BootTime) -> bool {
         let is_given = self.given_to == Some(pid) && self.again.is_none_or(|again| now < again);
         let due = self.known && self.running.is_none() && !is_given && now >= self.not_before;
         if due {

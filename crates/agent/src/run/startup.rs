@@ -115,6 +115,7 @@ pub(super) async fn start(
         poll,
         log: log::Decisions::default(),
         asked: asked::Asked::default(),
+        certificates: secrets::Duty::default(),
         password: secrets::Duty::default(),
         access: secrets::Duty::default(),
         declared: BTreeMap::new(),

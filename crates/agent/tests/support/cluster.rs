@@ -15,6 +15,7 @@ use agent::process::processes;
 use agent::run::{Config, run_with};
 use api::backup::{BackupKind, BackupSource, SnapshotProgress, SnapshotState};
 use api::names::Names;
+use machine::protocol::certificate_digest;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -581,6 +582,13 @@ impl Cluster {
     /// Acts as the operator before the cluster's certificate expires.
     pub fn renew_certificate(&self, ordinal: u32) {
         self.write_certificate(ordinal, Authority::write);
+    }
+
+    /// Digest of the cluster's certificate and authority, as they lie in this pod.
+    pub fn certificates(&self, ordinal: u32) -> String {
+        let directory = self.scratch.join(ordinal.to_string()).join("tls");
+        let read = |name: &str| fs::read(directory.join(name)).expect("read");
+        certificate_digest(&read("tls.crt"), &read("ca.crt"))
     }
 
     /// Acts like an operator that did not renew the certificate in time.

@@ -17,6 +17,7 @@ use super::wait::Waiting;
 use crate::protocol::{Epoch, MemberId, Timeline};
 use crate::quorum::SyncRule;
 use crate::reconcile::ObjectVersion;
+use crate::rotation::Step as RotationStep;
 
 /// One effect, or the reason for none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -248,6 +249,8 @@ pub enum ApplyHow {
     Change(ObjectVersion),
     /// Make the content of this very Secret, at this version, anew. What can be kept of it (a password) is kept.
     Renew(ObjectVersion),
+    /// Take this step of a rotation in this very Secret, at this version: that of the authority.
+    Rotate(ObjectVersion, RotationStep),
 }
 
 impl ApplyHow {
@@ -255,7 +258,7 @@ impl ApplyHow {
     pub const fn exact(&self) -> Option<&ObjectVersion> {
         match self {
             Self::Make => None,
-            Self::Change(exact) | Self::Renew(exact) => Some(exact),
+            Self::Change(exact) | Self::Renew(exact) | Self::Rotate(exact, _) => Some(exact),
         }
     }
 }

@@ -87,9 +87,10 @@ pub use fenced::fence_of;
 pub use image::image_in_use;
 pub use internal::{InternalErrors, with_internal_error};
 pub use observed::{
-    AgentsCertificate, Certificates, Children, Claim, DrillSeen, Fault, ForeignRoute, Growth, ImageError, Known, Left,
-    Observed, OpenBackup, OwnedState, Pod, Resizing, Resources, SnapshotSeen, SourceSeen, StatefulSetView,
-    StorageClass, Target, Trouble, Unreadable, Validity, Volume, WalVolumes,
+    AgentsCertificate, ApplicationTrust, AuthorityCertificate, Certificates, Children, Claim, DrillSeen, Fault,
+    ForeignRoute, Growth, ImageError, Known, Left, MemberCertificate, Observed, OpenBackup, OwnedState, Pod, Resizing,
+    Resources, SnapshotSeen, SourceSeen, StatefulSetView, StorageClass, Target, Trouble, Unreadable, Validity, Volume,
+    WalVolumes,
 };
 pub use owned::{OWNED, Owned, OwnedObject, is_wanted};
 pub use page::state_machine_page;
@@ -124,6 +125,7 @@ pub const RULES: &[Rule] = &[
     members::RECORD,
     failure::INVALID_SPEC,
     certificates::RENEW,
+    certificates::ROTATE,
     schedule::SCHEDULED_BACKUP,
     drill::DRILL,
     volumes::GROW,

@@ -16,6 +16,7 @@ use super::wait::WaitKey;
 use crate::protocol::LeaseRecord;
 pub use crate::protocol::Volume;
 use crate::reconcile::ObjectVersion;
+use crate::rotation::Authorities;
 use crate::units::Bytes;
 
 /// What was read, or that it could not be read. Nothing is ever made or deleted because of `Unknown`.
@@ -266,17 +267,54 @@ pub enum OwnedState {
     },
 }
 
-/// When the certificates are valid. One that is not here is not renewed.
+/// What the certificates say. One that is not here is not renewed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificates {
     /// The authority's, in the Secret `-ca`.
     #[serde(default)]
-    pub authority: Option<Validity>,
+    pub authority: Option<AuthorityCertificate>,
     /// The agents' common one, in the Secret `-tls`.
     pub agents: Option<AgentsCertificate>,
+    /// The authorities that the application's Secret `-app` holds.
+    #[serde(default)]
+    pub application: Option<ApplicationTrust>,
     /// The members' in the status, by pod name.
-    pub members: BTreeMap<String, Validity>,
+    pub members: BTreeMap<String, MemberCertificate>,
+}
+
+/// The authority as it stands in its Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AuthorityCertificate {
+    /// The Secret, at the version that was read.
+    pub secret: ObjectVersion,
+    /// When the one that issues is valid.
+    pub validity: Validity,
+    /// All of them.
+    pub authorities: Authorities,
+}
+
+/// What the application's Secret has it trust.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationTrust {
+    /// The Secret, at the version that was read.
+    pub secret: ObjectVersion,
+    /// Key identifiers of the authorities.
+    pub trusted: BTreeSet<String>,
+}
+
+/// A member's certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberCertificate {
+    /// When it is valid.
+    pub validity: Validity,
+    /// Key identifier of the authority that has issued it; empty if it does not say.
+    pub issuer: String,
+    /// See [`crate::protocol::certificate_digest`].
+    pub digest: String,
 }
 
 /// When a certificate is valid.
@@ -297,6 +335,12 @@ pub struct AgentsCertificate {
     pub secret: ObjectVersion,
     /// When it is valid.
     pub validity: Validity,
+    /// Key identifier of the authority that has issued it; empty if it does not say.
+    pub issuer: String,
+    /// Key identifiers of the authorities beside it.
+    pub trusted: BTreeSet<String>,
+    /// Digest of both ([`crate::protocol::certificate_digest`]): what a member reports that has loaded them.
+    pub digest: String,
 }
 
 /// `-rw` leads to addresses that no pod of the database has.

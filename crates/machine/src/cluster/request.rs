@@ -13,7 +13,7 @@ use super::facts::request::{open, open_request};
 use super::facts::switchover::unfit;
 use super::rule::{OnBackoff, Progress, Proposal, Rule, RuleKind};
 use super::wait::WaitKey;
-use super::{drift, image, in_place, loss, quarantine, rollout};
+use super::{certificates, drift, image, in_place, loss, quarantine, rollout};
 
 /// See [`Rule::what`].
 pub const REQUEST: Rule = Rule {
@@ -76,7 +76,7 @@ fn write(action: &Asked, change: StatusChange, because: String) -> Option<Propos
         Asked::TakeImage(_) | Asked::Restart(_) => Step::Rollout,
         Asked::AcceptLoss(_) => Step::Primary,
         Asked::DiscardQuarantined(_) => Step::Volumes,
-        Asked::RecreateLease(_) => Step::Repair,
+        Asked::RecreateLease(_) | Asked::RotateAuthority(_) => Step::Repair,
         Asked::Recover(_) | Asked::UndoRecovery(_) | Asked::ConfirmRecovery(_) => Step::Volumes,
     };
     Proposal::act(step, Action::WriteStatus(vec![change]), because)
@@ -93,7 +93,8 @@ fn is_urgent(request: &Request) -> bool {
         | Asked::RecreateLease(_)
         | Asked::Recover(_)
         | Asked::UndoRecovery(_)
-        | Asked::ConfirmRecovery(_) => false,
+        | Asked::ConfirmRecovery(_)
+        | Asked::RotateAuthority(_) => false,
     }
 }
 
@@ -126,6 +127,9 @@ fn proceed(facts: &Facts<'_>, is_ours: fn(&Request) -> bool) -> Option<Proposal>
         Asked::Recover(recover) => in_place::recover(facts, recover, &asked.uid)?,
         Asked::UndoRecovery(_) => in_place::undo(facts, &asked.uid)?,
         Asked::ConfirmRecovery(_) => in_place::confirm(facts, &asked.uid)?,
+        Asked::RotateAuthority(_) => {
+            Progress::Ends(RequestOutcome::Done, certificates::is_followed(facts, &asked.uid)?)
+        }
     };
     match progress {
         Progress::Ends(outcome, why) => write(action, closed(noted, outcome, why.clone()), why),
@@ -144,7 +148,8 @@ fn note(facts: &Facts<'_>, asked: &Request) -> Option<Proposal> {
         | Asked::TakeImage(_)
         | Asked::Restart(_)
         | Asked::AcceptLoss(_)
-        | Asked::DiscardQuarantined(_) => None,
+        | Asked::DiscardQuarantined(_)
+        | Asked::RotateAuthority(_) => None,
     };
     let because = format!("{} is requested", asked.action);
     let new = NotedRequest {
@@ -161,6 +166,7 @@ fn take_back(facts: &Facts<'_>, noted: &NotedRequest) -> Option<Proposal> {
     let action = &noted.request.action;
     let used = match action {
         Asked::AcceptLoss(accept) => loss::is_used(facts, accept.epoch),
+        Asked::RotateAuthority(_) => certificates::is_followed(facts, &noted.request.uid),
         Asked::Switchover(_)
         | Asked::TakeImage(_)
         | Asked::Restart(_)

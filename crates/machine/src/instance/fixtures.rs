@@ -214,6 +214,8 @@ pub(super) fn primary() -> Observed {
         kept: BTreeSet::new(),
         impostors: BTreeSet::new(),
         full: BTreeSet::new(),
+        certificates: None,
+        replication_certificate: None,
     };
     let peer = Peer {
         report: report.clone(),

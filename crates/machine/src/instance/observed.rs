@@ -83,6 +83,8 @@ pub struct Observed {
     /// Volumes that are full, by the agent's last measurement: PostgreSQL cannot make another segment of WAL, or the
     /// agent cannot write its files.
     pub full: BTreeSet<Volume>,
+    /// Digest of the agents' certificate, and of the authorities beside it, that this agent and its PostgreSQL have loaded.
+    pub certificates: Option<String>,
     /// How far the archive is complete, by what this member's PostgreSQL has noted, and what keeps it from going on.
     pub archive: Option<ArchiveRecord>,
     /// The backup for which this member copies its files, or has copied them last.
@@ -114,6 +116,7 @@ impl Observed {
             failsafe_given: None,
             kept: BTreeSet::new(),
             full: BTreeSet::new(),
+            certificates: None,
             archive: None,
             backup: None,
             tasks: Tasks::default(),

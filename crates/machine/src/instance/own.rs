@@ -3,7 +3,7 @@
 use super::facts::lineage;
 use super::facts::{Context, Tenure};
 use super::{Memo, Mode, Work, crash, identity, room, stalled};
-use crate::protocol::{MemberReport, MemberState};
+use crate::protocol::{MemberReport, MemberState, certificate_digest};
 
 /// This member's report, without what only the memory knows. The holder writes it into the Lease about itself.
 pub(super) fn own(context: &Context) -> Option<MemberReport> {
@@ -46,6 +46,11 @@ pub(super) fn own_with(context: &Context, memo: &Memo) -> Option<MemberReport> {
             .map(|doubt| doubt.roles.clone())
             .unwrap_or_default(),
         full: observed.full.clone(),
+        certificates: observed.certificates.clone(),
+        replication_certificate: member
+            .certificate
+            .as_ref()
+            .map(|certificate| certificate_digest(certificate.as_bytes(), b"")),
     };
     report.cut();
     Some(report)

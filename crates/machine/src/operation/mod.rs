@@ -297,7 +297,8 @@ fn taken_back(facts: &Facts<'_>) -> &'static str {
             | Asked::AcceptLoss(_)
             | Asked::DiscardQuarantined(_)
             | Asked::RecreateLease(_)
-            | Asked::ConfirmRecovery(_),
+            | Asked::ConfirmRecovery(_)
+            | Asked::RotateAuthority(_),
         )
         | None => "taken back",
     }
@@ -350,6 +351,7 @@ fn ending(facts: &Facts<'_>) -> String {
         Some(Asked::Recover(_)) => format!("{name} to serve what is recovered: kubectl cdb status {name}"),
         Some(Asked::UndoRecovery(_)) => format!("{name} to serve what was before: kubectl cdb status {name}"),
         Some(Asked::ConfirmRecovery(_)) => format!("the other volumes of {name} to be deleted"),
+        Some(Asked::RotateAuthority(_)) => format!("{name} to introduce another authority"),
         Some(Asked::AcceptLoss(_)) => format!("the instances of {name} that are left to elect a primary"),
     }
 }

@@ -33,13 +33,19 @@ fn a_report_is_bounded_in_each_field() {
     assert_eq!(report().check(), Ok(()));
     let long = "x".repeat(1_025);
     type Spoil = fn(&mut MemberReport, &str);
-    let spoil: [(&str, Spoil); 8] = [
+    let spoil: [(&str, Spoil); 10] = [
         ("address", |report, text| report.address = text.to_owned()),
         ("podUid", |report, text| report.pod_uid = text.to_owned()),
         ("settings", |report, text| report.settings = text.to_owned()),
         ("agentVersion", |report, text| report.agent_version = text.to_owned()),
         ("serverVersion", |report, text| {
             report.server_version = Some(text.to_owned())
+        }),
+        ("certificates", |report, text| {
+            report.certificates = Some(text.to_owned())
+        }),
+        ("replicationCertificate", |report, text| {
+            report.replication_certificate = Some(text.to_owned())
         }),
         ("publicKey", |report, text| report.public_key = Some(text.to_owned())),
         ("kept", |report, text| report.kept.extend([text.to_owned()])),

@@ -85,7 +85,9 @@ pub fn assert_action(scene: &Scene, action: &Action) {
                 let made = apply.kind == OwnedObject::CaSecret && scene.stored.system_identifier.is_some();
                 assert!(!made, "an authority is made once");
             }
-            ApplyHow::Change(exact) | ApplyHow::Renew(exact) => assert!(is_observed(scene, exact)),
+            ApplyHow::Change(exact) | ApplyHow::Renew(exact) | ApplyHow::Rotate(exact, _) => {
+                assert!(is_observed(scene, exact))
+            }
         },
         Action::RecreateLease { .. } => {
             assert!(is_noted(scene) && scene.observed.lease == Known::Known(None));

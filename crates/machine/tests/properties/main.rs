@@ -147,7 +147,8 @@ proptest! {
             if matches!(decision.action, Action::Wait(_)) {
                 let again = scene.decide();
                 if again.phase != decision.phase {
-                    prop_assert!(!may_follow(before, again.phase), "it could have been said at once");
+                    let said = (before, decision.phase, decision.rule, again.phase, again.rule);
+                    prop_assert!(!may_follow(before, again.phase), "it could have been said at once: {said:?}");
                     continue;
                 }
                 if again.action == decision.action {

@@ -75,12 +75,17 @@ fn what_was_made_is_read_back() {
     let subject = Subject::new(&db, &config).unwrap();
     let authority = authority(&subject, now()).unwrap();
     let agents = agents(&subject, &authority, now()).unwrap();
-    let validity = validity(&agents.certificate).unwrap();
+    let leaf = read(&agents.certificate).unwrap();
+    let validity = leaf.validity;
     assert_eq!((validity.until - validity.from).num_days(), 731, "with the day before");
     let left = validity.until - validity.renewal();
     assert!((240..=245).contains(&left.num_days()), "eight months: {left}");
     assert!(belong_together(&agents) && belong_together(&authority));
-    assert!(super::validity("no certificate").is_none());
+    assert!(read("no certificate").is_none());
+    let root = read(&authority.certificate).unwrap();
+    assert_eq!((leaf.issuer.len(), &leaf.issuer), (40, &root.identifier));
+    let both = format!("{}{}", authority.certificate, agents.certificate);
+    assert_eq!(identifiers(&both), [root.identifier, leaf.identifier].into());
     let mixed = Pair {
         key: authority.key.clone(),
         ..agents

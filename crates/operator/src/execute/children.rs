@@ -12,6 +12,7 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::core::{ObjectMeta, PartialObjectMeta, PartialObjectMetaExt};
 use machine::cluster::{Apply, ApplyHow, FaultKind, Known, ObjectVersion, OwnedObject, OwnedState, password_refusal};
 use machine::lease_object;
+use machine::rotation::Step;
 use serde_json::{Value, json};
 
 use super::reads::note_content;
@@ -175,6 +176,7 @@ impl Executor {
             }
             ApplyHow::Change(exact) => self.requests.merge(&key.namespace, exact, metadata(desired)).await?,
             ApplyHow::Renew(exact) => self.renew(key, subject, apply.kind, exact).await?,
+            ApplyHow::Rotate(exact, step) => self.rotate(key, subject, exact, step).await?,
         };
         note_content(memory, apply.kind, &secret, subject.db);
         let partial = secret.metadata.into_response_partial::<Secret>();
@@ -203,6 +205,29 @@ impl Executor {
             .await?)
     }
 
+    /// Takes a step of a rotation in this very Secret of the authority.
+    async fn rotate(
+        &self,
+        key: &Key,
+        subject: &Subject<'_>,
+        exact: &ObjectVersion,
+        step: &Step,
+    ) -> Result<Secret, Failure> {
+        let before: Option<Secret> = self.requests.get(&key.namespace, exact.name()).await?;
+        let lacks = || Failure {
+            kind: FaultKind::Conflict,
+            message: format!(
+                "Secret {} does not hold what the rotation of the authority needs",
+                exact.name()
+            ),
+        };
+        let (before, now) = (before.ok_or_else(lacks)?, (self.clock)());
+        let next = || certificates::authority(subject, now);
+        let data = secrets::rotated(&before, step, now, next).map_err(impossible)?;
+        let change = json!({"data": data.ok_or_else(lacks)?});
+        Ok(self.requests.merge(&key.namespace, exact, change).await?)
+    }
+
     /// A Secret with new content; the application's with this password, if there is one.
     async fn secret(
         &self,
@@ -214,20 +239,17 @@ impl Executor {
         Ok(match kind {
             OwnedObject::CaSecret => secrets::ca(subject, &certificates::authority(subject, now).map_err(impossible)?),
             OwnedObject::TlsSecret => {
-                let authority = authority(&self.requests, subject).await?;
+                let (authority, trusted) = authority(&self.requests, subject).await?;
                 let agents = certificates::agents(subject, &authority, now).map_err(impossible)?;
-                secrets::tls(subject, &agents, &authority.certificate)
+                secrets::tls(subject, &agents, &trusted)
             }
             OwnedObject::AppSecret => {
                 let password = match password {
                     Some(password) => password,
                     None => self.password(subject).await?,
                 };
-                secrets::app(
-                    subject,
-                    &password,
-                    &authority(&self.requests, subject).await?.certificate,
-                )
+                let (_, trusted) = authority(&self.requests, subject).await?;
+                secrets::app(subject, &password, &trusted)
             }
             other => {
                 return Err(Failure {
@@ -335,11 +357,15 @@ fn impossible(error: impl std::error::Error) -> Failure {
     }
 }
 
-/// The certificate authority, from its Secret.
-pub(super) async fn authority(requests: &Requests, subject: &Subject<'_>) -> Result<certificates::Pair, Failure> {
+/// The certificate authority that issues, and the certificates of all that are trusted, from their Secret.
+pub(super) async fn authority(
+    requests: &Requests,
+    subject: &Subject<'_>,
+) -> Result<(certificates::Pair, String), Failure> {
     let name = subject.names.ca_secret();
     let secret: Option<Secret> = requests.get(&subject.namespace, &name).await?;
-    secret.as_ref().and_then(secrets::authority_of).ok_or_else(|| Failure {
+    let held = |secret: &Secret| secrets::authority_of(secret).zip(secrets::trusted_of(secret));
+    secret.as_ref().and_then(held).ok_or_else(|| Failure {
         kind: FaultKind::Transient,
         message: format!("the Secret {name} does not hold the certificate authority (ca.crt, ca.key)"),
     })

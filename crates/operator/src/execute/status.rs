@@ -52,7 +52,7 @@ impl Executor {
             }
             let authority = match &mut authority {
                 Some(authority) => authority,
-                none => none.insert(super::authority(&self.requests, subject).await?),
+                none => none.insert(super::authority(&self.requests, subject).await?.0),
             };
             match certificates::member(member, public_key, authority, now) {
                 Ok(certificate) => drop(signed.certificates.insert(pod.clone(), certificate)),

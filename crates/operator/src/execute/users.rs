@@ -215,8 +215,8 @@ impl Declarers<User> {
         let database = spec.all_grants().into_iter().next().map(|grant| grant.database);
         let database = database.as_ref().unwrap_or(&subject.db.spec.initdb().database);
         let mut data = connection(&subject, spec.role(&key.name), database, &name, password);
-        let authority = authority(&self.requests, &subject).await?;
-        data.insert(secrets::CA_CERTIFICATE_KEY.to_owned(), authority.certificate);
+        let (_, trusted) = authority(&self.requests, &subject).await?;
+        data.insert(secrets::CA_CERTIFICATE_KEY.to_owned(), trusted);
         Ok(data)
     }
 

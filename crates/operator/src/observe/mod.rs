@@ -15,10 +15,10 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use machine::cluster::{
-    Certificates, DrillSeen, Known, ObjectVersion, Observed, OpenBackup, OwnedObject, OwnedState, SourceSeen,
-    StatefulSetView, Volume, WalVolumes, foreign_route,
+    Certificates, DrillSeen, Known, MemberCertificate, ObjectVersion, Observed, OpenBackup, OwnedObject, OwnedState,
+    SourceSeen, StatefulSetView, Volume, WalVolumes, foreign_route,
 };
-use machine::protocol::LeaseRecord;
+use machine::protocol::{LeaseRecord, certificate_digest};
 
 pub use children::{Stray, cached, children, is_ours, verdict};
 pub use claims::DEFAULT_CLASS;
@@ -29,7 +29,7 @@ pub use secrets::{Checked, check};
 use crate::builders::Subject;
 use crate::cache::Key;
 use crate::caches::Caches;
-use crate::certificates::validity;
+use crate::certificates::read;
 use crate::memory::Memory;
 
 /// Everything about one database that the caches show. `strays` are objects that had to be read from the API server.
@@ -149,14 +149,24 @@ fn final_backup(caches: &Caches, key: &Key, db: &ClusteredDatabase) -> Option<Op
     }))
 }
 
+fn certificate(pem: &str) -> Option<MemberCertificate> {
+    let read = read(pem)?;
+    Some(MemberCertificate {
+        validity: read.validity,
+        issuer: read.issuer,
+        digest: certificate_digest(pem.as_bytes(), b""),
+    })
+}
+
 fn certificates(db: &ClusteredDatabase, memory: &Memory) -> Certificates {
     let members = db.status.iter().flat_map(|status| &status.members);
     let checked = |kind: OwnedObject| memory.checked.get(&kind);
     Certificates {
-        authority: checked(OwnedObject::CaSecret).and_then(|checked| checked.authority),
+        authority: checked(OwnedObject::CaSecret).and_then(|checked| checked.authority.clone()),
         agents: checked(OwnedObject::TlsSecret).and_then(|checked| checked.agents.clone()),
+        application: checked(OwnedObject::AppSecret).and_then(|checked| checked.application.clone()),
         members: members
-            .filter_map(|(pod, member)| Some((pod.clone(), validity(member.certificate.as_deref()?)?)))
+            .filter_map(|(pod, member)| Some((pod.clone(), certificate(member.certificate.as_deref()?)?)))
             .collect(),
     }
 }

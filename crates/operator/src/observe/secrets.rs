@@ -3,10 +3,14 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
-use machine::cluster::{AgentsCertificate, ObjectVersion, OwnedObject, OwnedState, Validity};
+use machine::cluster::{
+    AgentsCertificate, ApplicationTrust, AuthorityCertificate, ObjectVersion, OwnedObject, OwnedState,
+};
+use machine::protocol::certificate_digest;
 
 use crate::builders::secrets::{
-    APPLICATION_KEYS, CA_CERTIFICATE_KEY, CERTIFICATE_KEY, KEY_KEY, PASSWORD_KEY, authority_of, password_of, text,
+    APPLICATION_KEYS, CA_CERTIFICATE_KEY, CERTIFICATE_KEY, KEY_KEY, PASSWORD_KEY, authorities_of, authority_of,
+    password_of, text,
 };
 use crate::certificates;
 
@@ -17,10 +21,12 @@ pub struct Checked {
     pub version: (String, String),
     /// What is wrong with it, and whether it can be made again.
     pub fault: Option<(String, bool)>,
-    /// When the agents' certificate is valid.
+    /// The agents' certificate.
     pub agents: Option<AgentsCertificate>,
-    /// When the authority's is.
-    pub authority: Option<Validity>,
+    /// The authority's.
+    pub authority: Option<AuthorityCertificate>,
+    /// What the application trusts.
+    pub application: Option<ApplicationTrust>,
 }
 
 impl Checked {
@@ -44,32 +50,42 @@ pub fn check(kind: OwnedObject, secret: &Secret, chosen: bool) -> Checked {
         secret.uid().unwrap_or_default(),
         secret.resource_version().unwrap_or_default(),
     );
-    let (mut fault, mut agents, mut authority) = (None, None, None);
+    let exact = ObjectVersion::new(secret.name_any(), &version.0, &version.1);
+    let mut checked = Checked {
+        version,
+        fault: None,
+        agents: None,
+        authority: None,
+        application: None,
+    };
     match kind {
         OwnedObject::CaSecret => {
-            fault = authority_fault(secret).map(|what| (what, false));
-            authority = text(secret, CA_CERTIFICATE_KEY).and_then(|certificate| certificates::validity(&certificate));
+            checked.fault = authority_fault(secret).map(|what| (what, false));
+            checked.authority = authority(secret, exact).filter(|_| checked.fault.is_none());
         }
-        OwnedObject::TlsSecret => match agents_certificate(secret) {
-            Ok(validity) => {
-                agents = Some(AgentsCertificate {
-                    secret: ObjectVersion::new(secret.name_any(), &version.0, &version.1),
-                    validity,
-                });
-            }
-            Err(what) => fault = Some((what.to_owned(), true)),
+        OwnedObject::TlsSecret => match agents_certificate(secret, exact) {
+            Ok(agents) => checked.agents = Some(agents),
+            Err(what) => checked.fault = Some((what.to_owned(), true)),
         },
         OwnedObject::AppSecret => {
-            fault = application_fault(secret).map(|what| (what, chosen || password_of(secret, PASSWORD_KEY).is_some()))
+            let fault = application_fault(secret);
+            checked.fault = fault.map(|what| (what, chosen || password_of(secret, PASSWORD_KEY).is_some()));
+            checked.application = text(secret, CA_CERTIFICATE_KEY).map(|trusted| ApplicationTrust {
+                secret: exact,
+                trusted: certificates::identifiers(&trusted),
+            });
         }
-        other => fault = Some((format!("is a {}, not a Secret", other.kind()), false)),
+        other => checked.fault = Some((format!("is a {}, not a Secret", other.kind()), false)),
     }
-    Checked {
-        version,
-        fault,
-        agents,
-        authority,
-    }
+    checked
+}
+
+fn authority(secret: &Secret, exact: ObjectVersion) -> Option<AuthorityCertificate> {
+    Some(AuthorityCertificate {
+        secret: exact,
+        validity: certificates::read(&text(secret, CA_CERTIFICATE_KEY)?)?.validity,
+        authorities: authorities_of(secret)?,
+    })
 }
 
 fn authority_fault(secret: &Secret) -> Option<String> {
@@ -79,7 +95,7 @@ fn authority_fault(secret: &Secret) -> Option<String> {
     (!certificates::belong_together(&authority)).then(|| "holds a certificate and a key that do not fit".to_owned())
 }
 
-fn agents_certificate(secret: &Secret) -> Result<Validity, &'static str> {
+fn agents_certificate(secret: &Secret, exact: ObjectVersion) -> Result<AgentsCertificate, &'static str> {
     let (Some(certificate), Some(key)) = (text(secret, CERTIFICATE_KEY), text(secret, KEY_KEY)) else {
         return Err("does not hold the agents' certificate and key");
     };
@@ -87,13 +103,19 @@ fn agents_certificate(secret: &Secret) -> Result<Validity, &'static str> {
     if !certificates::belong_together(&pair) {
         return Err("holds a certificate and a key that do not fit");
     }
-    if text(secret, CA_CERTIFICATE_KEY)
-        .and_then(|authority| certificates::validity(&authority))
-        .is_none()
-    {
+    let authorities = text(secret, CA_CERTIFICATE_KEY).unwrap_or_default();
+    let trusted = certificates::identifiers(&authorities);
+    if trusted.is_empty() {
         return Err("does not hold the authority's certificate");
     }
-    certificates::validity(&pair.certificate).ok_or("holds no certificate")
+    let read = certificates::read(&pair.certificate).ok_or("holds no certificate")?;
+    Ok(AgentsCertificate {
+        secret: exact,
+        validity: read.validity,
+        issuer: read.issuer,
+        trusted,
+        digest: certificate_digest(pair.certificate.as_bytes(), authorities.as_bytes()),
+    })
 }
 
 fn application_fault(secret: &Secret) -> Option<String> {
@@ -167,6 +189,7 @@ mod tests {
             fault: Some(("is empty".to_owned(), true)),
             agents: None,
             authority: None,
+            application: None,
         };
         let current = |uid: &str| OwnedState::Current { uid: uid.to_owned() };
         assert!(matches!(checked.overlay(current("u")), OwnedState::Damaged { .. }));

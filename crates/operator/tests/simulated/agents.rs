@@ -24,7 +24,7 @@ use machine::archive::RecoveryChecked;
 use machine::lease_object::{LeaseContent, read, write};
 use machine::protocol::{
     Epoch, FAULT_SILENT, HolderRecord, Incarnation, LeaseRecord, MemberId, MemberReport, MemberState, Release,
-    Timeline, settings_hash,
+    Timeline, certificate_digest, settings_hash,
 };
 use machine::quorum::SyncRule;
 use machine::units::Millis;
@@ -91,6 +91,8 @@ struct View {
     /// Pods without power.
     dark: BTreeSet<String>,
     lease: LeaseRecord,
+    /// Digest of what the Secret `-tls` holds: agents and servers load it at once.
+    certificates: Option<String>,
 }
 
 impl Agents {
@@ -333,11 +335,19 @@ impl Agents {
             kept,
             impostors: BTreeSet::new(),
             full: BTreeSet::new(),
+            certificates: view.certificates.clone(),
+            replication_certificate: view.stored(&pod.name),
         }
     }
 }
 
 impl View {
+    /// Digest of the replication certificate that an instance has stored: that in the status, at once.
+    fn stored(&self, pod: &str) -> Option<String> {
+        let certificate = self.db.status.as_ref()?.members.get(pod)?.certificate.as_ref()?;
+        Some(certificate_digest(certificate.as_bytes(), b""))
+    }
+
     /// A pod that is going stops its PostgreSQL cleanly, and lets the lease go; who is not wanted is forgotten.
     fn stop_the_dead(&mut self) {
         let runs = |uid: &str, pods: &[Pod]| pods.iter().any(|pod| pod.uid == uid);
@@ -601,6 +611,10 @@ fn look(store: &Store, stubs: &Stubs, lost: &BTreeSet<String>) -> Option<(View, 
         pods,
         dark: dark.iter().map(|pod| text(&pod["metadata"]["name"])).collect(),
         lease: read(&lease).ok()?,
+        certificates: store.get("secrets", NAMESPACE, &format!("{NAME}-tls")).map(|secret| {
+            let part = |key: &str| STANDARD.decode(text(&secret["data"][key])).unwrap_or_default();
+            certificate_digest(&part("tls.crt"), &part("ca.crt"))
+        }),
     };
     Some((view, lease))
 }

@@ -5,6 +5,7 @@
 mod agents;
 mod applies;
 mod backups;
+mod certificates;
 mod changes;
 mod conflicts;
 mod course;

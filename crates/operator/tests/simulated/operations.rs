@@ -315,6 +315,11 @@ fn every_kind_of_operation_ends_whatever_becomes_of_single_requests() {
                     json!({"discardQuarantined": {"instance": "db-0", "name": "none"}}),
                     "Failed",
                 ),
+                (
+                    "authority",
+                    json!({"rotateAuthority": {"compromised": true}}),
+                    "Completed",
+                ),
                 ("again", json!({"restart": {}}), "Completed"),
             ];
             for (name, action, _) in &actions {

@@ -143,6 +143,8 @@ pub(super) fn told(member: usize) -> MemberReport {
         kept: [].into(),
         impostors: [].into(),
         full: Default::default(),
+        certificates: None,
+        replication_certificate: None,
     }
 }
 

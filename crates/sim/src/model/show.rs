@@ -117,6 +117,7 @@ impl<const N: usize> Sight<N> {
                 .collect(),
             kept: BTreeSet::new(),
             full: BTreeSet::new(),
+            certificates: None,
             archive: member.told.map(record_of_archive),
             backup: None,
             tasks: self.tasks(asking),

@@ -27,6 +27,7 @@ pub(in crate::cluster) fn open<'a>(facts: &Facts<'a>) -> Option<&'a str> {
         | Asked::RecreateLease(_)
         | Asked::Recover(_)
         | Asked::UndoRecovery(_)
-        | Asked::ConfirmRecovery(_) => None,
+        | Asked::ConfirmRecovery(_)
+        | Asked::RotateAuthority(_) => None,
     }
 }

@@ -218,6 +218,8 @@ impl Scene {
             kept: Default::default(),
             impostors: Default::default(),
             full: Default::default(),
+            certificates: None,
+            replication_certificate: None,
         }
     }
 
@@ -549,6 +551,7 @@ fn spec(replicas: u32) -> ClusteredDatabaseSpec {
         services: Default::default(),
         backup: None,
         network_policy: Default::default(),
+        certificates: None,
         fenced: Vec::new(),
         hibernated: false,
         paused: false,

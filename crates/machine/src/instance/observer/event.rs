@@ -31,6 +31,8 @@ pub enum Event {
     Route(Option<Route>),
     /// The version of PostgreSQL's programs that were found.
     Version(String),
+    /// Agent and PostgreSQL, if it runs, have loaded the certificates of this digest.
+    Certificates(String),
     /// The volume was read outside a task.
     Scanned(Box<Scan>),
     /// A server has ended.

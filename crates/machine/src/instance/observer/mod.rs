@@ -157,6 +157,7 @@ impl Observer {
             Event::Lease(reading) => self.lease_read(reading, now),
             Event::Route(route) => self.observed.route = route,
             Event::Version(version) => self.observed.postgres.version = Some(version),
+            Event::Certificates(digest) => self.observed.certificates = Some(digest),
             // A task on the volume reads the volume itself, at a later time.
             Event::Scanned(_) if self.observed.tasks.volume.running.is_some() => {}
             Event::Scanned(scan) => self.scanned(*scan),

@@ -103,6 +103,7 @@ fn later() -> Vec<Value> {
         json!({"networkPolicy": {"mode": "Managed"}}),
         json!({"networkPolicy": {"mode": "Managed", "clients": peers}}),
         json!({"networkPolicy": {"mode": "Managed", "monitoring": peers}}),
+        json!({"certificates": {"clientTrustHours": 1}}),
         json!({"storage": {"retentionPolicy": {"whenDeleted": "Delete"}}}),
         json!({"storage": {"retentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"}}}),
         json!({"storage": {"retentionPolicy": {"whenScaled": "Delete"}}}),

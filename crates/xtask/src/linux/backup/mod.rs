@@ -99,6 +99,8 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         "the comparison needs PostgreSQL's server programs, `pgbackrest` and `barman-cloud-backup`",
     )?;
     let (_, mut build) = image::build(&[image::AGENT]);
+    // Figures are of the release build, whatever the environment asks for.
+    build.env_remove("CARGO_PROFILE_RELEASE_OPT_LEVEL");
     build.args([
         "-p",
         "test-store",

@@ -282,7 +282,7 @@ impl World {
     fn apply(&mut self, apply: &Apply) -> Result<(), FaultKind> {
         match apply.how {
             ApplyHow::Make => self.make(apply.kind)?,
-            ApplyHow::Change(_) | ApplyHow::Renew(_) => {
+            ApplyHow::Change(_) | ApplyHow::Renew(_) | ApplyHow::Rotate(..) => {
                 self.scene.set_child(
                     apply.kind,
                     OwnedState::Current {

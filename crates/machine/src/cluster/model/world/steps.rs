@@ -148,8 +148,12 @@ impl World {
             Action::AddFinalizer(_) | Action::RemoveFinalizer(_) => is_same_resource(&self.scene, seen),
             Action::Apply(Apply { kind, how, .. }) => match how {
                 ApplyHow::Make => is_missing(*kind),
-                ApplyHow::Change(_) | ApplyHow::Renew(_) if *kind == OwnedObject::StatefulSet => same_set(),
-                ApplyHow::Change(_) | ApplyHow::Renew(_) => !is_missing(*kind),
+                ApplyHow::Change(_) | ApplyHow::Renew(_) | ApplyHow::Rotate(..)
+                    if *kind == OwnedObject::StatefulSet =>
+                {
+                    same_set()
+                }
+                ApplyHow::Change(_) | ApplyHow::Renew(_) | ApplyHow::Rotate(..) => !is_missing(*kind),
             },
             Action::RecreateLease { .. } => is_missing(OwnedObject::Lease),
             Action::ChangeLease(_, LeaseChange::Volumes(_)) => there.lease == known.lease,
