@@ -178,8 +178,7 @@ async fn keep_authority(namespace: &Namespace, sql: &SqlClient, name: &str) -> R
 
 /// Connects as one that trusts what is in this file, and verifies the server and its name.
 async fn verified(sql: &SqlClient, name: &str) -> Result<()> {
-    let verify = format!("s#sslmode=[a-z-]*#sslmode=verify-full\\&sslrootcert=/tmp/{name}#");
-    let uri = format!("$(echo \"$DATABASE_URI\" | sed -E '{verify}')");
+    let uri = format!("$DATABASE_URI?sslmode=verify-full&sslrootcert=/tmp/{name}");
     let one = sql.sql_as(&uri, "SELECT 1").await?;
     ensure!(one == "1", "{one}");
     Ok(())
