@@ -60,6 +60,7 @@ fn user(name: &str) -> DeclaredRole {
         member_of: BTreeMap::new(),
         lists_memberships: true,
         end_sessions: false,
+        certificate: false,
         adoption: Adoption::default(),
         policy: Policy::default(),
         going: None,
@@ -192,6 +193,7 @@ fn declared(random: &mut fastrand::Rng, major: u16) -> DeclaredRole {
         grants,
         member_of,
         end_sessions: random.bool(),
+        certificate: random.bool(),
         adoption: [Adoption::Refuse, Adoption::KeepUnlisted, Adoption::Full][random.usize(..3)],
         policy: [Policy::Full, Policy::Full, Policy::Additive, Policy::Observe][random.usize(..4)],
         ..user(name)

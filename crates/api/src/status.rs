@@ -157,6 +157,8 @@ pub enum RotationState {
     Overlap,
     /// The next authority has taken the place of the former, and everything is issued anew. Both are trusted.
     Issue,
+    /// Everything is. Applications with certificates of their own are given time to read theirs.
+    Retire,
 }
 
 /// A Secret that an application is bound to.

@@ -74,6 +74,10 @@ pub struct DatabaseUserSpec {
     /// The role's password. If absent, the operator makes one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password: Option<UserPassword>,
+    /// Whether the role logs in with a certificate instead of its password. The operator issues it, and renews it in time, in the Secret
+    /// that it makes (`tls.crt` and `tls.key`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub client_certificate: bool,
     /// What becomes of a role of this name that is there already and was made by somebody else.
     #[serde(default)]
     pub adoption: Adoption,
@@ -260,7 +264,7 @@ impl DatabaseUserSpec {
     }
 }
 
-const RULES: [Rule<DatabaseUserSpec>; 9] = [
+const RULES: [Rule<DatabaseUserSpec>; 10] = [
     Rule {
         cel: "!has(self.permissions) || size(self.permissions) == 0 || has(self.database)",
         message: "permissions needs database: name the database, or use grants",
@@ -277,6 +281,11 @@ const RULES: [Rule<DatabaseUserSpec>; 9] = [
               has(self.password.none) && self.password.none].filter(is, is).size() <= 1",
         message: "password must be one of secretRef, external and none: set one of them, or remove password to have one made",
         holds: |spec| spec.password.as_ref().is_none_or(|password| password.kinds() <= 1),
+    },
+    Rule {
+        cel: "!has(self.clientCertificate) || !self.clientCertificate || !has(self.password) && (!has(self.login) || self.login)",
+        message: "clientCertificate goes into the Secret that the operator makes for a role that may log in: remove password and login",
+        holds: |spec| !spec.client_certificate || (spec.password.is_none() && spec.login),
     },
     Rule {
         cel: "!has(self.onDelete) || self.onDelete == 'Retain' || !has(self.managementPolicy) || self.managementPolicy == 'Full'",

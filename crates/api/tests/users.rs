@@ -45,6 +45,16 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
             json!({"connectionLimit": 2_147_483_648_u32}),
             "connectionLimit must be at most",
         ),
+        (json!({"clientCertificate": true}), ""),
+        (json!({"clientCertificate": false, "password": {"none": true}}), ""),
+        (
+            json!({"clientCertificate": true, "password": {"external": true}}),
+            "clientCertificate goes into the Secret that the operator makes",
+        ),
+        (
+            json!({"clientCertificate": true, "login": false}),
+            "clientCertificate goes into the Secret that the operator makes",
+        ),
         (json!({"onDelete": "Drop", "reassignTo": "app"}), ""),
         (json!({"onDelete": "Retain", "managementPolicy": "Observe"}), ""),
         (

@@ -1,9 +1,9 @@
 //! How a certificate authority is replaced by another one without an outage: first everybody is made to trust the next one,
 //! then it issues, and when everybody presents what it has issued, the former is trusted no more.
 //!
-//! `Stable → Distribute → Overlap → Issue → Stable`. The invariant, which a small model in the tests holds: nobody presents a
+//! `Stable → Distribute → Overlap → Issue → Retire → Stable`. The invariant, which a small model in the tests holds: nobody presents a
 //! certificate that a living verifier does not trust. Members say what they have loaded. Applications cannot: so they are given
-//! time before the next authority issues. The time comes before, not after, because it is the servers' certificate that they verify.
+//! time. Those that verify the server need it before the next authority issues, those with a certificate of their own after it.
 
 use std::collections::BTreeSet;
 
@@ -32,9 +32,9 @@ pub struct Authorities {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Since when all members trust the next authority.
+    /// Since when applications are given time: all that can say so trust the next authority, or present what it has issued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trusted_since: Option<DateTime<Utc>>,
+    pub since: Option<DateTime<Utc>>,
     /// The key of the one that is replaced is in wrong hands.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub compromised: bool,
@@ -66,6 +66,8 @@ pub struct View<'a> {
     pub late: &'a [String],
     /// How long applications are given.
     pub client_trust: TimeDelta,
+    /// There are applications with certificates of their own.
+    pub has_clients: bool,
 }
 
 /// One write of the Secret.
@@ -75,8 +77,8 @@ pub enum Step {
     Introduce(Wish),
     /// Note another operation that asks for what is under way.
     Follow(Wish),
-    /// Note that all members trust the next one.
-    Overlap,
+    /// Note that applications are given time from now on.
+    GiveTime,
     /// The next one issues; the one that did is the former.
     Issue,
     /// Forget the former.
@@ -133,9 +135,10 @@ impl Authorities {
     pub fn state(&self) -> Option<RotationState> {
         match (&self.next, &self.former) {
             (None, None) => None,
-            (Some(_), _) if self.record.trusted_since.is_none() => Some(RotationState::Distribute),
+            (Some(_), _) if self.record.since.is_none() => Some(RotationState::Distribute),
             (Some(_), _) => Some(RotationState::Overlap),
-            (None, Some(_)) => Some(RotationState::Issue),
+            (None, Some(_)) if self.record.since.is_none() => Some(RotationState::Issue),
+            (None, Some(_)) => Some(RotationState::Retire),
         }
     }
 }
@@ -146,7 +149,7 @@ impl Record {
     pub fn after(self, step: &Step, now: DateTime<Utc>) -> Self {
         match step {
             Step::Introduce(wish) => Self {
-                trusted_since: None,
+                since: None,
                 compromised: wish.compromised,
                 asked: wish.asked.clone().or(self.asked),
             },
@@ -154,15 +157,13 @@ impl Record {
                 asked: wish.asked.clone().or(self.asked),
                 ..self
             },
-            Step::Overlap => Self {
-                trusted_since: Some(now),
+            Step::GiveTime => Self {
+                since: Some(now),
                 ..self
             },
-            Step::Issue => Self {
-                trusted_since: None,
-                ..self
-            },
+            Step::Issue => Self { since: None, ..self },
             Step::Retire => Self {
+                since: None,
                 compromised: false,
                 ..self
             },
@@ -180,7 +181,7 @@ pub fn next(authorities: &Authorities, view: &View<'_>) -> Next {
     };
     match asked.filter(|wish| wish.asked.is_some()) {
         // Whoever has read the Secret has the next key, too. It has issued nothing yet.
-        Some(wish) if wish.compromised && state != RotationState::Issue => {
+        Some(wish) if wish.compromised && authorities.next.is_some() => {
             return Next::Step(Step::Introduce(wish));
         }
         // The key that issues now is in wrong hands: when the former is gone, this one is replaced in its turn.
@@ -188,18 +189,23 @@ pub fn next(authorities: &Authorities, view: &View<'_>) -> Next {
         Some(wish) => return Next::Step(Step::Follow(wish)),
         None => {}
     }
-    match (state, record.trusted_since) {
-        // Members cannot tell each other what they trust: what they present has ended.
-        (RotationState::Distribute | RotationState::Overlap, _) if view.expired => Next::Step(Step::Issue),
-        _ if !view.late.is_empty() => Next::Late,
-        (RotationState::Distribute | RotationState::Overlap, _) if record.compromised => Next::Step(Step::Issue),
-        (RotationState::Overlap, Some(since)) if view.now < since + view.client_trust => {
-            Next::Until(since + view.client_trust)
-        }
-        (RotationState::Distribute, _) => Next::Step(Step::Overlap),
-        (RotationState::Overlap, _) => Next::Step(Step::Issue),
-        (RotationState::Issue, _) => Next::Step(Step::Retire),
+    // Members cannot tell each other what they trust: what they present has ended.
+    if authorities.next.is_some() && view.expired {
+        return Next::Step(Step::Issue);
     }
+    if !view.late.is_empty() {
+        return Next::Late;
+    }
+    let given = record.since.map(|since| since + view.client_trust);
+    if let Some(end) = given.filter(|end| view.now < *end && !record.compromised) {
+        return Next::Until(end);
+    }
+    Next::Step(match state {
+        RotationState::Distribute if !record.compromised => Step::GiveTime,
+        RotationState::Distribute | RotationState::Overlap => Step::Issue,
+        RotationState::Issue if view.has_clients && !record.compromised => Step::GiveTime,
+        RotationState::Issue | RotationState::Retire => Step::Retire,
+    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use chrono::{DateTime, Datelike, Days, Utc};
+use chrono::{DateTime, Datelike, Days, NaiveDate, Utc};
 use machine::cluster::Validity;
 use machine::protocol::MemberId;
 use rcgen::{
@@ -20,10 +20,12 @@ use x509_parser::pem::{Pem, parse_x509_pem};
 
 use crate::builders::Subject;
 
-/// How long an authority is valid.
-const AUTHORITY_YEARS: i32 = 10;
-/// How long what it signs is valid. Two years leave eight months between the renewal and the end.
-const LEAF_YEARS: i32 = 2;
+/// How many days an authority is valid: ten years.
+const AUTHORITY_DAYS: u64 = 3_652;
+/// How many days what it signs for agents and members is valid. Two years leave eight months between the renewal and the end.
+const LEAF_DAYS: u64 = 730;
+/// How many days an application's certificate is valid: nobody can revoke it.
+const CLIENT_DAYS: u64 = 90;
 /// A certificate begins this long ago, for machines whose clocks are behind.
 const BACKDATE: Days = Days::new(1);
 
@@ -63,7 +65,7 @@ pub fn authority(subject: &Subject<'_>, now: DateTime<Utc>) -> Result<Pair, Cert
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     // OpenSSL finds an issuer by its name: no two authorities of a database have the same.
     let common_name = format!("{} authority {}", subject.names.cluster(), now.timestamp());
-    let mut params = params(&common_name, AUTHORITY_YEARS, now);
+    let mut params = params(&common_name, AUTHORITY_DAYS, now);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     let certificate = params.self_signed(&key)?;
@@ -81,9 +83,24 @@ pub fn authority(subject: &Subject<'_>, now: DateTime<Utc>) -> Result<Pair, Cert
 pub fn agents(subject: &Subject<'_>, authority: &Pair, now: DateTime<Utc>) -> Result<Pair, CertificateError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
     let common_name = format!("{}-agent", subject.names.cluster());
-    let mut params = params(&common_name, LEAF_YEARS, now);
+    let mut params = params(&common_name, LEAF_DAYS, now);
     params.subject_alt_names = CertificateParams::new(host_names(subject))?.subject_alt_names;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, &issuer(authority)?)?;
+    Ok(Pair {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    })
+}
+
+/// A certificate with which an application logs in as this role, and its key.
+///
+/// # Errors
+/// As [`agents`].
+pub fn client(role: &str, authority: &Pair, now: DateTime<Utc>) -> Result<Pair, CertificateError> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let mut params = params(role, CLIENT_DAYS, now);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     let certificate = params.signed_by(&key, &issuer(authority)?)?;
     Ok(Pair {
         certificate: certificate.pem(),
@@ -111,7 +128,7 @@ pub fn member(
     if key.algorithm() != &PKCS_ECDSA_P256_SHA256 {
         return Err(refuse("it is for another algorithm".to_owned()));
     }
-    let mut params = params(member.as_str(), LEAF_YEARS, now);
+    let mut params = params(member.as_str(), LEAF_DAYS, now);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     Ok(params.signed_by(&key, &issuer(authority)?)?.pem())
 }
@@ -208,20 +225,15 @@ fn issuer(authority: &Pair) -> Result<Issuer<'static, KeyPair>, CertificateError
     Issuer::from_ca_cert_pem(&authority.certificate, key).map_err(CertificateError::Authority)
 }
 
-fn params(common_name: &str, years: i32, now: DateTime<Utc>) -> CertificateParams {
+fn params(common_name: &str, days: u64, now: DateTime<Utc>) -> CertificateParams {
     let from = now.checked_sub_days(BACKDATE).unwrap_or(now).date_naive();
-    let day = |year: i32| {
-        // 29 February exists only in some years.
-        let day = from.day().min(28);
-        date_time_ymd(
-            year,
-            u8::try_from(from.month()).unwrap_or(1),
-            u8::try_from(day).unwrap_or(1),
-        )
+    let day = |date: NaiveDate| {
+        let small = |number: u32| u8::try_from(number).unwrap_or(1);
+        date_time_ymd(date.year(), small(date.month()), small(date.day()))
     };
     let mut params = CertificateParams::default();
-    params.not_before = day(from.year());
-    params.not_after = day(from.year() + years);
+    params.not_before = day(from);
+    params.not_after = day(from.checked_add_days(Days::new(days + 1)).unwrap_or(from));
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];

@@ -1,5 +1,7 @@
 //! The rules for connections: `pg_hba.conf` and `pg_ident.conf`. PostgreSQL applies the first rule that matches.
 
+use machine::access::CERTIFICATES_ROLE;
+
 use super::{MEMBERS_ROLE, quote};
 
 const HEADER: &str = "# Written by the agent; changes made here are lost.\n";
@@ -11,6 +13,7 @@ pub(super) const REWIND_DATABASE: &str = "postgres";
 ///
 /// - The superuser connects only through the socket, and only as the system user that the server runs as; so does `pg_basebackup`.
 /// - A member connects with a certificate whose common name is its own role, to replicate and to rewind.
+/// - A role that is to log in with a certificate does so, with its own name as the common name.
 /// - Everybody else connects as the user's own lines say, or with a password over TLS; nobody does if there are none, since the
 ///   server is closed.
 pub(super) fn pg_hba(users: Option<Vec<&str>>) -> String {
@@ -33,6 +36,8 @@ pub(super) fn pg_hba(users: Option<Vec<&str>>) -> String {
     let mut text = HEADER.to_owned();
     text.extend(rules.map(columns));
     if let Some(users) = users {
+        let certified = format!("+{CERTIFICATES_ROLE}");
+        text.push_str(&columns(["hostssl", "all", &certified, "all", "cert"]));
         text.extend(users.into_iter().flat_map(|line| [line, "\n"]));
         text.push_str(&columns(["hostssl", "all", "all", "all", "scram-sha-256"]));
     }

@@ -1,6 +1,7 @@
 //! Memberships, sessions, and what becomes of a role whose user goes.
 
-use machine::access::{Attributes, Declared, DeclaredRole, Going, Membership, Plan, Statement};
+use agent::process::ProcessError;
+use machine::access::{Attributes, Declared, DeclaredRole, Going, Membership, Password, Plan, Secret, Statement};
 use tokio_postgres::{Client, NoTls};
 
 use super::instance::{Instance, Scene};
@@ -218,6 +219,65 @@ async fn login(instance: &Instance, name: &str) -> Result<Client, String> {
     })?;
     tokio::spawn(connection);
     Ok(client)
+}
+
+#[test]
+fn a_role_with_a_certificate_logs_in_with_that_and_not_with_its_password() {
+    unprivileged(
+        "roles::a_role_with_a_certificate_logs_in_with_that_and_not_with_its_password",
+        |place| async {
+            let scene = Scene::new(place).await;
+            let mut instance = prepared(&scene).await;
+            let verifier = scram::Verifier::of("geheim").expect("a verifier");
+            let with = |name: &str, certificate: bool| DeclaredRole {
+                password: Password::Verifier(Secret(verifier.as_str().to_owned())),
+                grants: vec![access(&["public"], &OF_TABLES)],
+                certificate,
+                ..user(name)
+            };
+            is_done(&settle(&mut instance, &with("worker", true)).await);
+            is_done(&settle(&mut instance, &with("bystander", false)).await);
+            let (folder, port) = (scene.place.scratch.join("client"), instance.settings.port);
+            let own = |name: &str| {
+                let place = folder.join(name);
+                scene.authority.write(&place, name, &[]);
+                let file = |key: &str| place.join(key).display().to_string();
+                format!(
+                    "sslcert={} sslkey={} sslrootcert={}",
+                    file("tls.crt"),
+                    file("tls.key"),
+                    file("ca.crt")
+                )
+            };
+            let database = DATABASE.replace('\\', "\\\\").replace('\'', "\\'");
+            let comes_in = async |role: &str, how: &str| {
+                let target = format!(
+                    "hostaddr=127.0.0.1 port={port} dbname='{database}' user={role} connect_timeout=5 sslmode=verify-ca {how}"
+                );
+                let mut command = scene.tools.command("psql");
+                command
+                    .env("PGPASSWORD", "geheim")
+                    .args(["--no-psqlrc", "--no-password", "-c", "SELECT 1", &target]);
+                match scene.supervisor.run(command, std::time::Duration::from_secs(20)).await {
+                    Ok(_) => Ok(()),
+                    Err(ProcessError::Failed { message, .. }) => Err(message),
+                    Err(other) => panic!("{other}"),
+                }
+            };
+            let (worker, bystander) = (own("worker"), own("bystander"));
+            let root = bystander.split(' ').next_back().expect("an authority").to_owned();
+            comes_in("worker", &worker).await.expect("with its certificate");
+            comes_in("bystander", &root).await.expect("with its password");
+            let refused = async |how: &str, words: &str| {
+                let said = comes_in("worker", how).await.expect_err(how);
+                assert!(said.contains(words), "{how}: {said}");
+            };
+            refused(&root, "requires a valid client certificate").await;
+            refused(&bystander, "certificate authentication failed").await;
+            is_done(&settle(&mut instance, &with("worker", false)).await);
+            comes_in("worker", &root).await.expect("with its password again");
+        },
+    );
 }
 
 async fn is_alive(session: &Client) -> bool {

@@ -125,6 +125,9 @@ pub struct DeclaredRole {
     /// Its sessions are ended when it may not log in any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub end_sessions: bool,
+    /// It logs in with a certificate.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub certificate: bool,
     /// What becomes of a role of this name that was not made for this DatabaseUser.
     #[serde(default)]
     pub adoption: Adoption,

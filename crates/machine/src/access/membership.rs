@@ -10,7 +10,24 @@ use api::user::may_have_members;
 use super::catalogue::{Catalogue, Role};
 use super::declared::DeclaredRole;
 use super::plan::Step;
-use super::statement::{Membership, Statement};
+use super::statement::{Attributes, Membership, Statement};
+
+/// The members of this role log in with certificates: so says a line of `pg_hba.conf`. It has no right.
+pub const CERTIFICATES_ROLE: &str = "cdb_certificates";
+
+/// How a role is a member of that: as little as PostgreSQL knows.
+const OF_CERTIFICATES: Membership = Membership {
+    admin: false,
+    inherit: false,
+    set: false,
+};
+
+/// What PostgreSQL before 16 knows.
+const PLAIN: Membership = Membership {
+    admin: false,
+    inherit: true,
+    set: true,
+};
 
 /// What PostgreSQL 16 and later grants to a role with CREATEROLE on each role that it makes.
 const OF_A_CREATOR: Membership = Membership {
@@ -22,6 +39,12 @@ const OF_A_CREATOR: Membership = Membership {
 /// Why the role cannot be a member of what is declared.
 pub(super) fn refusal(declared: &DeclaredRole, catalogue: &Catalogue) -> Option<String> {
     let name = &declared.name;
+    let mut others = catalogue.roles.iter().filter(|_| declared.certificate);
+    if let Some((other, _)) = others.find(|(_, role)| role.groups.contains(name)) {
+        return Some(format!(
+            "role {name} cannot log in with a certificate alone: {other} is a member of it, and would need one, too"
+        ));
+    }
     declared.member_of.iter().find_map(|(group, membership)| {
         if group.starts_with("pg_") && may_have_members(group) && !catalogue.roles.contains_key(group) {
             return Some(format!("PostgreSQL of this version has no role {group}"));
@@ -58,7 +81,8 @@ pub(super) fn too_mighty(catalogue: &Catalogue, role: &str) -> Option<String> {
 
 /// Why what the role is a member of already is too much for a user.
 pub(super) fn has_too_much(role: &Role, catalogue: &Catalogue) -> Option<String> {
-    role.groups.iter().find_map(|group| too_mighty(catalogue, group))
+    let mut groups = role.groups.iter().filter(|group| *group != CERTIFICATES_ROLE);
+    groups.find_map(|group| too_mighty(catalogue, group))
 }
 
 /// The role, and all that it is a member of, directly or through others.
@@ -120,8 +144,32 @@ pub(super) fn of_memberships(
         };
         step(grant, takes);
     }
+    let certificate = role.is_some_and(|role| role.member_of.contains_key(CERTIFICATES_ROLE));
+    if declared.certificate && !certificate {
+        if !catalogue.roles.contains_key(CERTIFICATES_ROLE) {
+            let make = Statement::CreateRole {
+                name: CERTIFICATES_ROLE.to_owned(),
+                attributes: Attributes::default(),
+            };
+            step(make, false);
+        }
+        let grant = Statement::GrantRole {
+            role: CERTIFICATES_ROLE.to_owned(),
+            to: declared.name.clone(),
+            membership: match plain {
+                true => PLAIN,
+                false => OF_CERTIFICATES,
+            },
+            plain,
+        };
+        step(grant, false);
+    }
+    if certificate && !declared.certificate && !keeps {
+        step(revoke(declared, CERTIFICATES_ROLE), true);
+    }
     let has = role.into_iter().flat_map(|role| &role.member_of);
-    for (group, has) in has.filter(|_| !keeps && declared.lists_memberships) {
+    let others = has.filter(|(group, _)| *group != CERTIFICATES_ROLE);
+    for (group, has) in others.filter(|_| !keeps && declared.lists_memberships) {
         if !declared.member_of.contains_key(group) && *has != OF_A_CREATOR {
             step(revoke(declared, group), true);
         }

@@ -29,6 +29,7 @@ pub use declared::{
     mark_of_database, quarantine_mark, temporary_name,
 };
 pub use exchange::{Published, Report};
+pub use membership::CERTIFICATES_ROLE;
 pub use plan::{Batch, Plan, Step};
 pub use statement::{
     Attributes, DatabaseChange, ExtensionChange, Membership, Object, Privilege, RelationKind, SchemaChange, Secret,

@@ -96,20 +96,29 @@ fn role() -> impl Strategy<Value = Role> {
         any::<bool>(),
         comment,
         any::<bool>(),
-        memberships(),
+        (memberships(), any::<bool>()),
         0..3_u32,
     )
         .prop_map(
-            |(attributes, is_mighty, comment, has_password, member_of, sessions)| Role {
-                oid: 0,
-                attributes,
-                is_mighty,
-                verifier: has_password.then(|| Secret("old".to_owned())),
-                comment,
-                groups: member_of.keys().cloned().collect(),
-                member_of,
-                sessions,
-                owns_in: BTreeSet::new(),
+            |(attributes, is_mighty, comment, has_password, (member_of, certified), sessions)| {
+                let membership = Membership {
+                    admin: false,
+                    inherit: false,
+                    set: false,
+                };
+                let certified = certified.then(|| (CERTIFICATES_ROLE.to_owned(), membership));
+                let member_of: BTreeMap<String, Membership> = member_of.into_iter().chain(certified).collect();
+                Role {
+                    oid: 0,
+                    attributes,
+                    is_mighty,
+                    verifier: has_password.then(|| Secret("old".to_owned())),
+                    comment,
+                    groups: member_of.keys().cloned().collect(),
+                    member_of,
+                    sessions,
+                    owns_in: BTreeSet::new(),
+                }
             },
         )
 }
@@ -155,6 +164,10 @@ fn catalogue() -> impl Strategy<Value = Catalogue> {
             now: "2027-01-01T00:00:00Z".parse().expect("a time"),
             ..Catalogue::default()
         };
+        let certified = |role: &Role| role.groups.contains(CERTIFICATES_ROLE);
+        if catalogue.roles.values().any(certified) {
+            catalogue.roles.insert(CERTIFICATES_ROLE.to_owned(), Role::default());
+        }
         if plain_memberships {
             let all = catalogue
                 .roles
@@ -193,9 +206,9 @@ fn declared() -> impl Strategy<Value = DeclaredRole> {
     let adoption = select(&[Adoption::Refuse, Adoption::KeepUnlisted, Adoption::Full][..]);
     let policy = select(&[Policy::Full, Policy::Additive][..]);
     let grants = prop::collection::vec(access(), 0..=3);
-    let more = (wanted_memberships(), any::<bool>());
+    let more = (wanted_memberships(), any::<bool>(), any::<bool>());
     (name, attributes(), password, grants, adoption, policy, more).prop_map(
-        |(name, attributes, password, grants, adoption, policy, (member_of, end_sessions))| DeclaredRole {
+        |(name, attributes, password, grants, adoption, policy, (member_of, end_sessions, certificate))| DeclaredRole {
             uid: "u1".to_owned(),
             name: name.to_owned(),
             attributes,
@@ -204,6 +217,7 @@ fn declared() -> impl Strategy<Value = DeclaredRole> {
             member_of,
             lists_memberships: true,
             end_sessions,
+            certificate,
             adoption,
             policy,
             going: None,
@@ -332,7 +346,11 @@ proptest! {
             prop_assert!(!takes || has == *wanted, "{:?}", has);
         }
         let of_a_creator = Membership { admin: true, inherit: false, set: false };
-        let unlisted = role.member_of.iter().filter(|(group, _)| !declared.member_of.contains_key(*group));
+        let certified = role.member_of.contains_key(CERTIFICATES_ROLE);
+        prop_assert!(certified || !declared.certificate);
+        prop_assert!(!takes || certified == declared.certificate);
+        let others = role.member_of.iter().filter(|(group, _)| *group != CERTIFICATES_ROLE);
+        let unlisted = others.filter(|(group, _)| !declared.member_of.contains_key(*group));
         prop_assert!(!takes || unlisted.clone().all(|(_, membership)| *membership == of_a_creator));
         let before_of = |name: &str| before.roles.get(name).cloned().unwrap_or_default();
         prop_assert!(takes || before_of(&declared.name).groups.is_subset(&role.groups));
@@ -507,6 +525,7 @@ fn user(name: &str) -> DeclaredRole {
         member_of: BTreeMap::new(),
         lists_memberships: true,
         end_sessions: false,
+        certificate: false,
         adoption: Adoption::default(),
         policy: Policy::default(),
         going: None,
@@ -686,6 +705,50 @@ fn each_reason_against_a_membership_is_told() {
     assert_eq!(plan.steps.len(), 2);
     run(&mut catalogue, &plan);
     assert_eq!(catalogue.roles["app"].member_of["group"], PLAIN);
+}
+
+#[test]
+fn a_role_with_a_certificate_is_a_member_of_what_asks_for_one_and_nobody_is_through_it() {
+    let mut catalogue = Catalogue::default();
+    let wanted = DeclaredRole {
+        certificate: true,
+        ..user("app")
+    };
+    let plan = planned(&wanted, &catalogue);
+    run(&mut catalogue, &plan);
+    let made = &catalogue.roles[CERTIFICATES_ROLE];
+    assert!(!made.attributes.login && made.member_of.is_empty());
+    assert!(catalogue.roles["app"].groups.contains(CERTIFICATES_ROLE));
+    assert_eq!(planned(&wanted, &catalogue).steps, []);
+
+    // `pg_hba.conf` would ask another role for a certificate, too.
+    let other = DeclaredRole {
+        uid: "u2".to_owned(),
+        member_of: [("app".to_owned(), PLAIN)].into(),
+        ..user("other")
+    };
+    let why = planned(&other, &catalogue).refusal.unwrap();
+    assert!(
+        why.starts_with("role other cannot be a member of app: cdb_certificates"),
+        "{why}"
+    );
+    let of_app = Role {
+        groups: ["app".to_owned()].into(),
+        ..Role::default()
+    };
+    catalogue.roles.insert("reports".to_owned(), of_app);
+    let why = planned(&wanted, &catalogue).refusal.unwrap();
+    assert!(
+        why.ends_with("reports is a member of it, and would need one, too"),
+        "{why}"
+    );
+    catalogue.roles.remove("reports");
+
+    let without = user("app");
+    let plan = planned(&without, &catalogue);
+    assert!(plan.steps.iter().all(|step| step.takes));
+    run(&mut catalogue, &plan);
+    assert!(!catalogue.roles["app"].groups.contains(CERTIFICATES_ROLE));
 }
 
 #[test]

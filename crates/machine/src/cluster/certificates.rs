@@ -125,7 +125,7 @@ fn rotate(facts: &Facts<'_>) -> Option<Proposal> {
             )
         }
         Rotation::Introduce(_) | Rotation::Follow(_) => "another authority is asked for".to_owned(),
-        Rotation::Overlap => "every instance trusts the next authority".to_owned(),
+        Rotation::GiveTime => "every instance has what the Secrets hold".to_owned(),
         Rotation::Issue => "the next authority issues: it is trusted".to_owned(),
         Rotation::Retire => "nobody presents what the former authority has issued".to_owned(),
     };
@@ -147,6 +147,7 @@ fn next(facts: &Facts<'_>, authority: &AuthorityCertificate, late: &[String]) ->
         expired: facts.now >= authority.validity.until,
         late,
         client_trust: TimeDelta::hours(facts.wanted.spec.client_trust_hours().into()),
+        has_clients: !facts.observed.certificates.clients.is_empty(),
     };
     rotation::next(&authority.authorities, &view)
 }
@@ -176,7 +177,11 @@ fn late(facts: &Facts<'_>, authority: &AuthorityCertificate) -> Vec<String> {
             stored: report.and_then(|report| report.replication_certificate.as_deref()),
         }
     });
-    rotation::late(&authority.authorities, &agents.digest, members)
+    let mut late = rotation::late(&authority.authorities, &agents.digest, members);
+    let issuing = &authority.authorities.issuing;
+    let clients = observed.clients.iter().filter(|(_, issuer)| *issuer != issuing);
+    late.extend(clients.map(|(secret, _)| format!("Secret {secret}")));
+    late
 }
 
 /// What is said of an operation that asks for another authority, once there is one. How that goes on, the status says.

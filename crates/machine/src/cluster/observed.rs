@@ -281,6 +281,9 @@ pub struct Certificates {
     pub application: Option<ApplicationTrust>,
     /// The members' in the status, by pod name.
     pub members: BTreeMap<String, MemberCertificate>,
+    /// Key identifiers of the authorities that have issued applications' certificates, by the names of their Secrets.
+    #[serde(default)]
+    pub clients: BTreeMap<String, String>,
 }
 
 /// The authority as it stands in its Secret.

@@ -58,7 +58,8 @@ struct World {
     issuing: Id,
     next: Option<Id>,
     former: Option<Id>,
-    overlaps: bool,
+    /// Applications are being given time.
+    waits: bool,
     compromised: bool,
     asked: Option<u8>,
     /// The last authority that was made.
@@ -67,6 +68,9 @@ struct World {
     /// What the application's Secret trusts, and what the application has read.
     app: Trusted,
     client: Trusted,
+    /// Who has issued the certificate in its Secret, and the one that it presents.
+    issued: Id,
+    presented: Id,
     /// The application's time is over.
     elapsed: bool,
     agents: [Agent; 2],
@@ -91,13 +95,15 @@ fn first() -> World {
         issuing: 1,
         next: None,
         former: None,
-        overlaps: false,
+        waits: false,
         compromised: false,
         asked: None,
         made: 1,
         tls,
         app: trusted,
         client: trusted,
+        issued: 1,
+        presented: 1,
         elapsed: false,
         agents: [agent; 2],
         wish: None,
@@ -133,7 +139,9 @@ fn who_is_late(world: &World, authorities: &Authorities) -> Vec<String> {
         signed: Some((signed, signed)),
         stored: stored.as_deref(),
     });
-    late(authorities, &world.tls.digest(), members)
+    let mut late = late(authorities, &world.tls.digest(), members);
+    late.extend((world.issued != world.issuing).then(|| "client".to_owned()));
+    late
 }
 
 impl World {
@@ -143,7 +151,7 @@ impl World {
             next: self.next.map(|id| id.to_string()),
             former: self.former.map(|id| id.to_string()),
             record: Record {
-                trusted_since: self.overlaps.then(begin),
+                since: self.waits.then(begin),
                 compromised: self.compromised,
                 asked: self.asked.map(|uid| uid.to_string()),
             },
@@ -180,6 +188,7 @@ impl World {
             expired: false,
             late: &late,
             client_trust: CLIENT_TRUST,
+            has_clients: true,
         };
         let Next::Step(step) = (rules.next)(&authorities, &view) else {
             return None;
@@ -190,12 +199,12 @@ impl World {
                 after.next = Some(after.made);
             }
             Step::Follow(_) => {}
-            Step::Overlap => after.elapsed = false,
+            Step::GiveTime => after.elapsed = false,
             Step::Issue => after.former = Some(std::mem::replace(&mut after.issuing, after.next.take()?)),
             Step::Retire => after.former = None,
         }
         let record = authorities.record.after(&step, begin());
-        after.overlaps = record.trusted_since.is_some();
+        after.waits = record.since.is_some();
         after.compromised = record.compromised;
         after.asked = record.asked.and_then(|uid| uid.parse().ok());
         Some(after)
@@ -232,10 +241,15 @@ impl World {
             });
             with(&|world| (world.agents[index].loaded, world.agents[index].reported) = (None, None));
         }
-        with(&|world| world.client = self.app);
-        if self.overlaps {
+        let reads = |world: &mut Self| (world.client, world.presented) = (self.app, self.issued);
+        with(&|world| world.issued = self.issuing);
+        with(&reads);
+        if self.waits {
             // The assumption behind `clientTrustHours`: an application reads its Secret in that time.
-            with(&|world| (world.client, world.elapsed) = (self.app, true));
+            with(&|world| {
+                reads(world);
+                world.elapsed = true;
+            });
         }
         let wished = self.wish.map_or(0, |(number, _)| number);
         if wished < WISHES {
@@ -261,6 +275,13 @@ impl World {
         }
         let compromised = self.wish.is_some_and(|(_, compromised)| compromised);
         let mut living = living.filter(|_| !compromised);
+        let mut servers = living.clone();
+        if let Some((_, server)) = servers.find(|(_, server)| !server.trusted.has(self.presented)) {
+            return Some(format!(
+                "an application presents {}, a server has {server:?}",
+                self.presented
+            ));
+        }
         let (_, server) = living.find(|(_, loaded)| !self.client.has(loaded.issuer))?;
         Some(format!(
             "a server presents {}, an application has {:?}",
@@ -358,7 +379,7 @@ fn each_wait_is_needed() {
             },
         ),
         (
-            "an application",
+            "an application has",
             Rules {
                 next: without_overlap,
                 late,
@@ -407,6 +428,7 @@ fn what_has_ended_is_replaced_without_waiting_for_anybody() {
         expired: true,
         late: &late,
         client_trust: CLIENT_TRUST,
+        has_clients: false,
     };
     assert_eq!(next(&authorities, &view), Next::Step(Step::Introduce(Wish::default())));
     authorities.next = Some("2".to_owned());
@@ -439,10 +461,11 @@ fn one_operation_is_followed_once_and_an_urgent_one_hurries() {
         expired: false,
         late: &[],
         client_trust: CLIENT_TRUST,
+        has_clients: false,
     };
     assert_eq!(next(&authorities, &view(wish(false, "a"))), Next::Rest);
     authorities.next = Some("2".to_owned());
-    authorities.record = authorities.record.after(&Step::Overlap, begin());
+    authorities.record = authorities.record.after(&Step::GiveTime, begin());
     assert_eq!(
         next(&authorities, &view(wish(false, "a"))),
         Next::Until(begin() + CLIENT_TRUST)
@@ -450,7 +473,7 @@ fn one_operation_is_followed_once_and_an_urgent_one_hurries() {
     let follow = Step::Follow(wish(false, "b"));
     assert_eq!(next(&authorities, &view(wish(false, "b"))), Next::Step(follow.clone()));
     authorities.record = authorities.record.after(&follow, begin());
-    assert!(authorities.record.trusted_since.is_some());
+    assert!(authorities.record.since.is_some());
     // Who has read the Secret has the next key, too.
     let urgent = wish(true, "c");
     let again = Step::Introduce(urgent.clone());

@@ -171,6 +171,7 @@ fn declared(wanted: &Wanted<'_, DatabaseUserSpec>) -> DeclaredRole {
         member_of: spec.member_of.iter().flatten().map(membership).collect(),
         lists_memberships: spec.member_of.is_some(),
         end_sessions: spec.end_sessions,
+        certificate: spec.client_certificate,
         adoption: spec.adoption,
         policy: spec.management_policy,
         going: None,

@@ -91,7 +91,7 @@ pub fn rotated<E>(
             let next = next()?;
             Some(json!({NEXT_CERTIFICATE_KEY: encode(&next.certificate), NEXT_KEY_KEY: encode(&next.key)}))
         }
-        Step::Follow(_) | Step::Overlap => Some(json!({})),
+        Step::Follow(_) | Step::GiveTime => Some(json!({})),
         // What would not fit would take the place of the only key that does.
         Step::Issue if !next_of(before).is_some_and(|next| certificates::belong_together(&next)) => None,
         Step::Issue => {
@@ -238,7 +238,7 @@ mod tests {
         };
         let early = rotated(&read(&secret), &Step::Issue, now, make).unwrap();
         assert_eq!(early, None, "there is no next one");
-        for step in [Step::Introduce(wish), Step::Overlap, Step::Issue, Step::Retire] {
+        for step in [Step::Introduce(wish), Step::GiveTime, Step::Issue, Step::Retire] {
             let change = rotated(&read(&secret), &step, now, make).unwrap().unwrap();
             json_merge(&mut secret["data"], &change);
             let (now_read, trusted) = (
@@ -250,7 +250,7 @@ mod tests {
             assert!(certificates::belong_together(&issues), "{step:?}");
             let expected = match step {
                 Step::Introduce(_) => (Some(RotationState::Distribute), true, 2),
-                Step::Follow(_) | Step::Overlap => (Some(RotationState::Overlap), true, 2),
+                Step::Follow(_) | Step::GiveTime => (Some(RotationState::Overlap), true, 2),
                 Step::Issue => (Some(RotationState::Issue), true, 2),
                 Step::Retire => (None, false, 1),
             };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::names::LABEL_CLUSTER;
+use api::names::{LABEL_CLUSTER, LABEL_ISSUER};
 use api::{ClusteredDatabase, DatabaseUser};
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::ByteString;
@@ -14,13 +14,14 @@ use machine::cluster::{Known, ObjectVersion, password_refusal};
 use machine::declaration::{Action, Credentials};
 use machine::user::{User, secret};
 use scram::Verifier;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::authority;
 use super::declaring::{Declarers, Declaring, Seen, impossible};
 use crate::builders::{MANAGER, Subject, secrets};
 use crate::cache::{Cache, Key};
 use crate::caches::Caches;
+use crate::certificates::{self, Pair};
 use crate::credentials::{Password, connection};
 use crate::reconcile::{Failure, Outcome};
 
@@ -135,13 +136,12 @@ impl Declarers<User> {
                 let stored = published.and_then(verifier);
                 let is_published = stored.is_some_and(|stored| stored.matches(password.as_str()));
                 let wanted = match cluster.filter(|_| user.spec.has_made_password()) {
-                    Some(cluster) => self.content(key, user, cluster, &password).await.ok(),
+                    Some(cluster) => self.content(key, user, cluster, &password, Some(&secret)).await.ok(),
                     None => None,
                 };
-                let is_there = |(key, text): (&String, &String)| secrets::text(&secret, key).as_ref() == Some(text);
                 Credentials::Usable {
                     is_published,
-                    is_complete: wanted.is_none_or(|wanted| wanted.iter().all(is_there)),
+                    is_complete: wanted.is_none_or(|wanted| wanted.is_in(&secret)),
                 }
             }
             Err(credentials) => credentials,
@@ -208,16 +208,36 @@ impl Declarers<User> {
         user: &DatabaseUser,
         cluster: &ClusteredDatabase,
         password: &Password,
-    ) -> Result<BTreeMap<String, String>, Failure> {
+        found: Option<&Secret>,
+    ) -> Result<Content, Failure> {
         let subject = Subject::new(cluster, &self.config).map_err(impossible)?;
         let spec = &user.spec;
         let name = secret(spec, &key.name).unwrap_or_default();
         let database = spec.all_grants().into_iter().next().map(|grant| grant.database);
         let database = database.as_ref().unwrap_or(&subject.db.spec.initdb().database);
-        let mut data = connection(&subject, spec.role(&key.name), database, &name, password);
-        let (_, trusted) = authority(&self.requests, &subject).await?;
+        let role = spec.role(&key.name);
+        let mut data = connection(&subject, role, database, &name, password);
+        let (authority, trusted) = authority(&self.requests, &subject).await?;
         data.insert(secrets::CA_CERTIFICATE_KEY.to_owned(), trusted);
-        Ok(data)
+        let mut issuer = None;
+        if spec.client_certificate {
+            let now = (self.clock)();
+            let pair = match found.and_then(|found| current(found, &authority, now)) {
+                Some(pair) => pair,
+                None => certificates::client(role, &authority, now).map_err(impossible)?,
+            };
+            let verified = &data["uri-verify-full"];
+            let uri = format!("{verified}&sslcert=/etc/{name}/tls.crt&sslkey=/etc/{name}/tls.key");
+            let more = [
+                ("uri", uri.clone()),
+                ("uri-verify-full", uri),
+                (secrets::CERTIFICATE_KEY, pair.certificate),
+                (secrets::KEY_KEY, pair.key),
+            ];
+            data.extend(more.map(|(key, text)| (key.to_owned(), text)));
+            issuer = certificates::read(&authority.certificate).map(|read| read.identifier);
+        }
+        Ok(Content { data, issuer })
     }
 
     /// Corrects what stands beside the password.
@@ -228,20 +248,15 @@ impl Declarers<User> {
         let Ok((found, password)) = self.read_password(key, &seen.object, &name).await else {
             return Ok(Outcome::Outdated);
         };
-        let data = self.content(key, &seen.object, cluster, &password).await?;
-        let data: BTreeMap<String, ByteString> = data
-            .into_iter()
-            .map(|(key, text)| (key, ByteString(text.into_bytes())))
-            .collect();
+        let content = self
+            .content(key, &seen.object, cluster, &password, Some(&found))
+            .await?;
         let (uid, version) = (
             found.uid().unwrap_or_default(),
             found.resource_version().unwrap_or_default(),
         );
         let exact = ObjectVersion::new(name, uid, version);
-        let _: Secret = self
-            .requests
-            .merge(&key.namespace, &exact, json!({ "data": data }))
-            .await?;
+        let _: Secret = self.requests.merge(&key.namespace, &exact, content.change()).await?;
         Ok(Outcome::Done)
     }
 
@@ -251,14 +266,20 @@ impl Declarers<User> {
             return Ok(Outcome::Outdated);
         };
         let password = Password::generate().map_err(impossible)?;
-        let data = self.content(key, &seen.object, cluster, &password).await?;
+        let content = self.content(key, &seen.object, cluster, &password, None).await?;
+        let issuer = content.issuer.map(|issuer| (LABEL_ISSUER.to_owned(), issuer));
         let metadata = ObjectMeta {
             name: Some(name),
             namespace: Some(key.namespace.clone()),
-            labels: Some(BTreeMap::from([
-                (LABEL_CLUSTER.to_owned(), seen.of.name.clone()),
-                ("app.kubernetes.io/managed-by".to_owned(), MANAGER.to_owned()),
-            ])),
+            labels: Some(
+                [
+                    (LABEL_CLUSTER.to_owned(), seen.of.name.clone()),
+                    ("app.kubernetes.io/managed-by".to_owned(), MANAGER.to_owned()),
+                ]
+                .into_iter()
+                .chain(issuer)
+                .collect(),
+            ),
             owner_references: Some(vec![OwnerReference {
                 api_version: DatabaseUser::api_version(&()).into_owned(),
                 kind: DatabaseUser::kind(&()).into_owned(),
@@ -269,10 +290,54 @@ impl Declarers<User> {
             }]),
             ..ObjectMeta::default()
         };
-        let made = secrets::secret(metadata, secrets::BINDING, data);
+        let made = secrets::secret(metadata, secrets::BINDING, content.data);
         self.requests.create(&key.namespace, &made).await?;
         Ok(Outcome::Done)
     }
+}
+
+/// What the Secret of a user holds beside what others have put there.
+struct Content {
+    data: BTreeMap<String, String>,
+    /// The authority that has issued the certificate in it, if it has one.
+    issuer: Option<String>,
+}
+
+impl Content {
+    /// Keys that only a user with a certificate has.
+    const CERTIFIED: [&str; 2] = [secrets::CERTIFICATE_KEY, secrets::KEY_KEY];
+
+    fn is_in(&self, secret: &Secret) -> bool {
+        let has = |key: &str| secrets::text(secret, key);
+        let rest = Self::CERTIFIED.into_iter().filter(|key| !self.data.contains_key(*key));
+        self.data.iter().all(|(key, text)| has(key).as_ref() == Some(text))
+            && rest.into_iter().all(|key| has(key).is_none())
+            && secret.labels().get(LABEL_ISSUER) == self.issuer.as_ref()
+    }
+
+    /// The merge patch that brings it there.
+    fn change(self) -> Value {
+        let issuer = self.issuer;
+        let without = Self::CERTIFIED.map(|key| (key.to_owned(), Value::Null));
+        let with = self
+            .data
+            .into_iter()
+            .map(|(key, text)| (key, json!(ByteString(text.into_bytes()))));
+        let data: Map<String, Value> = without.into_iter().chain(with).collect();
+        json!({"metadata": {"labels": {LABEL_ISSUER: issuer}}, "data": data})
+    }
+}
+
+/// The certificate in this Secret, if this authority has issued it and it need not be renewed.
+fn current(secret: &Secret, authority: &Pair, now: DateTime<Utc>) -> Option<Pair> {
+    let pair = Pair {
+        certificate: secrets::text(secret, secrets::CERTIFICATE_KEY)?,
+        key: secrets::text(secret, secrets::KEY_KEY)?,
+    };
+    let read = certificates::read(&pair.certificate)?;
+    let issuer = certificates::read(&authority.certificate)?.identifier;
+    let is_current = read.issuer == issuer && now < read.validity.renewal() && certificates::belong_together(&pair);
+    is_current.then_some(pair)
 }
 
 /// The verifier that is handed on.
@@ -296,5 +361,47 @@ impl ReadCredentials {
                     READ_SOON
                 }
             }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builders::fixture::smallest;
+    use crate::config::Config;
+
+    #[test]
+    fn a_certificate_is_kept_until_its_renewal_or_until_another_authority_issues() {
+        let (db, config) = (smallest(), Config::default());
+        let subject = Subject::new(&db, &config).unwrap();
+        let now: DateTime<Utc> = "2027-01-01T00:00:00Z".parse().unwrap();
+        let authority = certificates::authority(&subject, now).unwrap();
+        let pair = certificates::client("app", &authority, now).unwrap();
+        let read = certificates::read(&pair.certificate).unwrap();
+        assert_eq!(
+            (read.validity.until - read.validity.from).num_days(),
+            91,
+            "with the day before"
+        );
+        let of = |pair: &Pair| {
+            let data = [
+                (secrets::CERTIFICATE_KEY.to_owned(), pair.certificate.clone()),
+                (secrets::KEY_KEY.to_owned(), pair.key.clone()),
+            ];
+            secrets::secret(ObjectMeta::default(), secrets::BINDING, data.into())
+        };
+        let is_kept = |secret: &Secret, authority: &Pair, now| current(secret, authority, now).is_some();
+        let renewal = read.validity.renewal();
+        assert!(is_kept(&of(&pair), &authority, renewal - TimeDelta::seconds(1)));
+        assert!(!is_kept(&of(&pair), &authority, renewal));
+        let later = certificates::authority(&subject, now).unwrap();
+        assert!(!is_kept(&of(&pair), &later, now));
+        let other = certificates::client("app", &authority, now).unwrap();
+        let mixed = Pair {
+            key: other.key,
+            ..pair.clone()
+        };
+        assert!(!is_kept(&of(&mixed), &authority, now));
+        assert!(!is_kept(&Secret::default(), &authority, now));
     }
 }

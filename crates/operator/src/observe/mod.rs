@@ -9,11 +9,13 @@ mod secrets;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::names::{CONTAINER, Names, parse_claim};
+use api::names::{CONTAINER, LABEL_ISSUER, Names, parse_claim};
 use api::{ClusteredDatabase, moment};
 use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
 use machine::cluster::{
     Certificates, DrillSeen, Known, MemberCertificate, ObjectVersion, Observed, OpenBackup, OwnedObject, OwnedState,
     SourceSeen, StatefulSetView, Volume, WalVolumes, foreign_route,
@@ -61,7 +63,7 @@ pub fn observe(
         lease,
         storage_class: known(claims::storage_class(caches, db, Volume::Data)),
         wal_storage_class: known(claims::storage_class(caches, db, Volume::Wal)),
-        certificates: certificates(db, memory),
+        certificates: certificates(db, memory, clients(caches, key)),
         namespace_terminating: false,
         namespace_unread: false,
         foreign_route: memory.foreign_route.clone(),
@@ -158,7 +160,17 @@ fn certificate(pem: &str) -> Option<MemberCertificate> {
     })
 }
 
-fn certificates(db: &ClusteredDatabase, memory: &Memory) -> Certificates {
+/// Who has issued applications' certificates, as far as the watch shows it.
+fn clients(caches: &Caches, key: &Key) -> BTreeMap<String, String> {
+    let secrets = caches.secrets.list_readable(key).unwrap_or_default();
+    let issuer = |secret: &PartialObjectMeta<Secret>| secret.labels().get(LABEL_ISSUER).cloned();
+    let issued = secrets
+        .iter()
+        .filter_map(|secret| Some((secret.name_any(), issuer(secret)?)));
+    issued.collect()
+}
+
+fn certificates(db: &ClusteredDatabase, memory: &Memory, clients: BTreeMap<String, String>) -> Certificates {
     let members = db.status.iter().flat_map(|status| &status.members);
     let checked = |kind: OwnedObject| memory.checked.get(&kind);
     Certificates {
@@ -168,6 +180,7 @@ fn certificates(db: &ClusteredDatabase, memory: &Memory) -> Certificates {
         members: members
             .filter_map(|(pod, member)| Some((pod.clone(), certificate(member.certificate.as_deref()?)?)))
             .collect(),
+        clients,
     }
 }
 

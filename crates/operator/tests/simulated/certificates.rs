@@ -51,6 +51,35 @@ fn is_all_of(world: &World, authority: &str) -> bool {
             .all(|trusted| trusted.len() == 1 && trusted.contains(authority))
 }
 
+/// An application with a certificate of its own gets another one, and time to read it before the former authority goes.
+#[test]
+fn an_application_with_a_certificate_has_time_for_its_next_one() {
+    run(1, async || {
+        let world = World::new(Faults::none(), Duration::from_secs(1));
+        let _operator = super::users::one(&world).await;
+        world.edit(&json!({"certificates": {"clientTrustHours": 1}}));
+        super::users::declare(&world, "orders-rw", &json!({"clientCertificate": true}));
+        let ready = |world: &World| super::users::is(world, "orders-rw", "Ready");
+        world.until("ready", ready).await;
+        let first = issuing(&world);
+        let presents = |world: &World| read(&part(world, "orders-rw-credentials", "tls.crt")).unwrap().issuer;
+        assert_eq!(presents(&world), first);
+        rotate(&world, "rotate", json!({}));
+        world.until("overlap", |world| rotation(world).0 == "Overlap").await;
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        world.until("retire", |world| rotation(world).0 == "Retire").await;
+        assert_eq!(presents(&world), issuing(&world));
+        assert_eq!(
+            identifiers(&part(&world, "db-tls", "ca.crt")).len(),
+            2,
+            "the former one is trusted still"
+        );
+        tokio::time::sleep(Duration::from_secs(3_600)).await;
+        world.until("over", |world| rotation(world).0.is_empty()).await;
+        assert!(issuing(&world) != first && identifiers(&part(&world, "db-tls", "ca.crt")).len() == 1);
+    });
+}
+
 fn rotate(world: &World, name: &str, rotate: Value) {
     let asked = operation(name, json!({"rotateAuthority": rotate}));
     world.user(201, Verb::Create, OPERATIONS, "", asked);

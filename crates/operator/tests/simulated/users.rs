@@ -7,7 +7,8 @@ use base64::engine::general_purpose::STANDARD;
 use fake_api::Verb;
 use fake_api::faults::{Faults, Rates};
 use fastrand::Rng;
-use machine::access::{Database, Object, Privilege, Relation, RelationKind, Role, Schema};
+use machine::access::{CERTIFICATES_ROLE, Database, Object, Privilege, Relation, RelationKind, Role, Schema};
+use operator::certificates;
 use operator::config::Config;
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ const KIND: Declared = Declared {
     spec: || json!({"database": "app", "permissions": ["SELECT", "INSERT"]}),
 };
 
-fn declare(world: &World, name: &str, spec: &Value) {
+pub fn declare(world: &World, name: &str, spec: &Value) {
     KIND.declare(world, name, spec);
 }
 
@@ -33,7 +34,7 @@ fn status(world: &World, name: &str) -> Value {
     KIND.status(world, name)
 }
 
-fn is(world: &World, name: &str, phase: &str) -> bool {
+pub fn is(world: &World, name: &str, phase: &str) -> bool {
     KIND.is(world, name, phase)
 }
 
@@ -90,8 +91,48 @@ fn text(world: &World, secret: &str, key: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-async fn one(world: &World) -> Operator {
+pub async fn one(world: &World) -> Operator {
     super::declared::one(world, content).await
+}
+
+#[test]
+fn a_user_with_a_certificate_gets_one_and_goes_back_to_the_password() {
+    run(1, async || {
+        let world = World::new(Faults::none(), Duration::from_secs(1));
+        let _operator = one(&world).await;
+        declare(&world, "orders-rw", &json!({"clientCertificate": true}));
+        world.until("ready", |world| is(world, "orders-rw", "Ready")).await;
+        let secret = "orders-rw-credentials";
+        let certificate = |world: &World| text(world, secret, "tls.crt").unwrap();
+        let first = certificate(&world);
+        let read = certificates::read(&first).unwrap();
+        assert_eq!(
+            read.issuer,
+            certificates::read(&text(&world, "db-ca", "ca.crt").unwrap())
+                .unwrap()
+                .identifier
+        );
+        let uri = text(&world, secret, "uri").unwrap();
+        assert!(
+            uri.ends_with("&sslcert=/etc/orders-rw-credentials/tls.crt&sslkey=/etc/orders-rw-credentials/tls.key"),
+            "{uri}"
+        );
+        let in_group = |world: &World| {
+            let catalogue = &world.agents.lock().unwrap().catalogue;
+            catalogue.roles["orders-rw"].groups.contains(CERTIFICATES_ROLE)
+        };
+        assert!(in_group(&world));
+        world.rests(LONG).await;
+        assert_eq!(certificate(&world), first, "it is renewed in time, and not before");
+
+        change(&world, "orders-rw", &json!({"clientCertificate": false}));
+        world
+            .until("gone", |world| {
+                text(world, secret, "tls.crt").is_none() && !in_group(world)
+            })
+            .await;
+        assert!(!text(&world, secret, "uri").unwrap().contains("sslcert"));
+    });
 }
 
 #[test]

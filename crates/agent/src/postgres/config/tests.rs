@@ -265,7 +265,9 @@ fn superusers_and_members_are_told_apart() {
     let place = |rule: &[&str]| rules.iter().position(|found| found == rule).expect("the rule is there");
     let passwords = place(&["hostssl", "all", "all", "all", "scram-sha-256"]);
     assert!(place(&["host", "all", "postgres", "all", "reject"]) < passwords);
-    assert!(place(&["host", "all", "+cdb_members", "all", "reject"]) < passwords);
+    let certificates = place(&["hostssl", "all", "+cdb_certificates", "all", "cert"]);
+    assert!(place(&["host", "all", "+cdb_members", "all", "reject"]) < certificates);
+    assert!(certificates < passwords);
     assert_eq!(rules.last().and_then(|rule| rule.last()), Some(&"reject"));
     assert!(config.pg_ident_conf.contains("cdb \"postgres\" postgres"));
 }

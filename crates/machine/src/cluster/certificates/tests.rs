@@ -382,11 +382,11 @@ fn each_step_waits_for_secrets_and_for_every_instance_that_has_a_pod() {
         "as long as it is heard: {waits_still}"
     );
     scene.report_mut(2).fault = Some(FAULT_SILENT.to_owned());
-    assert_eq!(step(&scene), Rotation::Overlap);
+    assert_eq!(step(&scene), Rotation::GiveTime);
     (scene.pod_mut(2).terminating, scene.report_mut(2).fault) = (false, None);
     load(&mut scene);
-    assert_eq!(step(&scene), Rotation::Overlap);
-    authorities(&mut scene).record.trusted_since = Some(scene.now);
+    assert_eq!(step(&scene), Rotation::GiveTime);
+    authorities(&mut scene).record.since = Some(scene.now);
     let (state, message) = waits(&scene);
     assert!(
         state == RotationState::Overlap && message.starts_with("applications have until "),
@@ -400,7 +400,7 @@ fn each_step_waits_for_secrets_and_for_every_instance_that_has_a_pod() {
     assert_eq!(step(&scene), Rotation::Issue);
     let now = authorities(&mut scene);
     (now.issuing, now.former, now.next) = ("2".to_owned(), Some("1".to_owned()), None);
-    now.record.trusted_since = None;
+    now.record.since = None;
     assert_eq!(
         waits(&scene),
         (RotationState::Issue, "waits for Secret demo-tls".to_owned())
@@ -417,6 +417,15 @@ fn each_step_waits_for_secrets_and_for_every_instance_that_has_a_pod() {
     scene.report_mut(1).replication_certificate = Some("by 1".to_owned());
     assert_eq!(waits(&scene).1, "waits for demo-1");
     load(&mut scene);
+    assert_eq!(step(&scene), Rotation::Retire);
+    let clients = &mut scene.observed.certificates.clients;
+    clients.insert("orders-rw-credentials".to_owned(), "1".to_owned());
+    assert_eq!(waits(&scene).1, "waits for Secret orders-rw-credentials");
+    let clients = &mut scene.observed.certificates.clients;
+    clients.insert("orders-rw-credentials".to_owned(), "2".to_owned());
+    assert_eq!(step(&scene), Rotation::GiveTime, "the application reads it");
+    authorities(&mut scene).record.since = Some(scene.now);
+    assert_eq!(waits(&scene).0, RotationState::Retire);
     assert_eq!(step(&scene), Rotation::Retire);
     scene.observed.certificates.application = None;
     assert_eq!(waits(&scene).1, "waits for the Secrets, which were not read yet");
