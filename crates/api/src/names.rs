@@ -60,8 +60,6 @@ pub const LABEL_CLUSTER_UID: &str = key!("uid");
 /// Label that a user puts on a Secret: the name of the one database that may use it as its `passwordSecretRef`. Without this
 /// consent, a user who may create a database could read any Secret of the namespace that has a key `password`.
 pub const LABEL_PASSWORD_FOR: &str = key!("password-for");
-/// Label of a Secret with an application's certificate: the key identifier of the authority that has issued it.
-pub const LABEL_ISSUER: &str = key!("issuer");
 /// The finalizer on a `ClusteredDatabase`.
 pub const FINALIZER: &str = key!("cleanup");
 

@@ -238,6 +238,20 @@ pub struct DatabaseUserStatus {
     /// Name of the Secret with the password that the operator has made, and with all else that an application needs to connect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
+    /// The certificate in that Secret, if the role has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<UserCertificate>,
+}
+
+/// A certificate with which a role logs in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UserCertificate {
+    /// When it ends. The operator renews it when two thirds of its time are over.
+    #[serde(deserialize_with = "moment::deserialize")]
+    pub not_after: DateTime<Utc>,
+    /// Key identifier of the authority that has issued it.
+    pub issuer: String,
 }
 
 impl DatabaseUserSpec {

@@ -78,6 +78,7 @@ async fn the_shortest_user_can_do_what_it_says_through_failovers_and_until_it_is
     ensure!(as_user(&sql, &uri, "SELECT pg_has_role('pg_monitor', 'SET')").await? == "t");
     sql.sql("CREATE TABLE later (id serial)").await?;
     as_user(&sql, &uri, "INSERT INTO later DEFAULT VALUES").await?;
+    logs_in_with_a_certificate(&namespace, &sql).await?;
 
     // Through a failover the password stays, and a change is taken up by the new primary.
     let before = namespace
@@ -130,6 +131,24 @@ async fn the_shortest_user_can_do_what_it_says_through_failovers_and_until_it_is
     );
     a_database_comes_and_goes(&namespace, &sql).await?;
     namespace.begin_removal().await
+}
+
+/// With the files of the Secret, as an application mounts them.
+async fn logs_in_with_a_certificate(namespace: &Namespace, sql: &SqlClient) -> Result<()> {
+    let spec = json!({"database": "app", "permissions": ["SELECT"], "clientCertificate": true});
+    namespace.declare_user("db", "orders-cert", spec).await?;
+    let (user, _) = namespace.wait_user("orders-cert", DeclaredPhase::Ready, BOUND).await?;
+    let secret = user.status.and_then(|status| status.secret_name).context("a Secret")?;
+    for key in ["tls.crt", "tls.key", "ca.crt"] {
+        let text = namespace.secret_text(&secret, key).await?;
+        let script = format!("umask 077; printf %s \"$1\" > /tmp/{key}");
+        sql.run(&["sh", "-c", &script, "sh", &text]).await?;
+    }
+    let uri = namespace.secret_text(&secret, "uri").await?;
+    let uri = uri.replace(&format!("/etc/{secret}/"), "/tmp/");
+    ensure!(as_user(sql, &uri, "SELECT current_user").await? == "orders-cert");
+    let (without, _) = uri.split_once("&sslcert").context("a certificate in the URI")?;
+    is_refused(sql, without, "SELECT 1", "requires a valid client certificate").await
 }
 
 async fn a_database_comes_and_goes(namespace: &Namespace, sql: &SqlClient) -> Result<()> {

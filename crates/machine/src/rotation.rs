@@ -179,13 +179,14 @@ pub fn next(authorities: &Authorities, view: &View<'_>) -> Next {
     let Some(state) = authorities.state() else {
         return asked.map_or(Next::Rest, |wish| Next::Step(Step::Introduce(wish)));
     };
+    let mut hurry = record.compromised;
     match asked.filter(|wish| wish.asked.is_some()) {
         // Whoever has read the Secret has the next key, too. It has issued nothing yet.
         Some(wish) if wish.compromised && authorities.next.is_some() => {
             return Next::Step(Step::Introduce(wish));
         }
         // The key that issues now is in wrong hands: when the former is gone, this one is replaced in its turn.
-        Some(wish) if wish.compromised => {}
+        Some(wish) if wish.compromised => hurry = true,
         Some(wish) => return Next::Step(Step::Follow(wish)),
         None => {}
     }
@@ -197,13 +198,13 @@ pub fn next(authorities: &Authorities, view: &View<'_>) -> Next {
         return Next::Late;
     }
     let given = record.since.map(|since| since + view.client_trust);
-    if let Some(end) = given.filter(|end| view.now < *end && !record.compromised) {
+    if let Some(end) = given.filter(|end| view.now < *end && !hurry) {
         return Next::Until(end);
     }
     Next::Step(match state {
-        RotationState::Distribute if !record.compromised => Step::GiveTime,
+        RotationState::Distribute if !hurry => Step::GiveTime,
         RotationState::Distribute | RotationState::Overlap => Step::Issue,
-        RotationState::Issue if view.has_clients && !record.compromised => Step::GiveTime,
+        RotationState::Issue if view.has_clients && !hurry => Step::GiveTime,
         RotationState::Issue | RotationState::Retire => Step::Retire,
     })
 }

@@ -302,6 +302,8 @@ proptest! {
         let others = |catalogue: &Catalogue| {
             let mut roles = catalogue.roles.clone();
             roles.remove(&declared.name);
+            // It has no right.
+            roles.remove(CERTIFICATES_ROLE);
             roles
         };
         prop_assert_eq!(others(&before), others(&after));

@@ -180,7 +180,7 @@ fn late(facts: &Facts<'_>, authority: &AuthorityCertificate) -> Vec<String> {
     let mut late = rotation::late(&authority.authorities, &agents.digest, members);
     let issuing = &authority.authorities.issuing;
     let clients = observed.clients.iter().filter(|(_, issuer)| *issuer != issuing);
-    late.extend(clients.map(|(secret, _)| format!("Secret {secret}")));
+    late.extend(clients.map(|(user, _)| format!("DatabaseUser {user}")));
     late
 }
 

@@ -281,7 +281,7 @@ pub struct Certificates {
     pub application: Option<ApplicationTrust>,
     /// The members' in the status, by pod name.
     pub members: BTreeMap<String, MemberCertificate>,
-    /// Key identifiers of the authorities that have issued applications' certificates, by the names of their Secrets.
+    /// Key identifiers of the authorities that have issued applications' certificates, by the names of their DatabaseUsers.
     #[serde(default)]
     pub clients: BTreeMap<String, String>,
 }

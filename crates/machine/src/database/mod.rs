@@ -5,8 +5,8 @@ use api::declared::DeclaredStatus;
 
 use crate::access::{Declared, DeclaredDatabase, DeclaredExtension, DeclaredSchema};
 use crate::declaration::{
-    Declares, Rule, Wanted, cluster, conflict, drop_object, finalizer, foreign, invalid, publish, release, reports,
-    size, tell, withdraw,
+    Declares, Observed, Rule, Wanted, cluster, conflict, drop_object, finalizer, foreign, invalid, publish, release,
+    reports, size, tell, withdraw,
 };
 
 /// The kind `Database`.
@@ -73,7 +73,7 @@ impl Declares for Database {
         &mut status.declared
     }
 
-    fn complete(wanted: &Wanted<'_, DatabaseSpec>, status: &mut DatabaseStatus) {
+    fn complete(wanted: &Wanted<'_, DatabaseSpec>, _observed: &Observed, status: &mut DatabaseStatus) {
         status.database = Some(wanted.spec.database(wanted.name).to_owned());
     }
 }

@@ -72,7 +72,7 @@ impl<K: Declares> Controller for K {
         }
         common.observed_generation = Some(wanted.generation);
         common.conditions = vec![ready(known, decision, wanted.generation, now)];
-        K::complete(wanted, &mut next);
+        K::complete(wanted, observed, &mut next);
         next
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::declared::{DeclaredPhase, DeclaredStatus};
+use api::user::UserCertificate;
 use chrono::{DateTime, Utc};
 
 use crate::access::{Declared, Published, Report};
@@ -38,7 +39,7 @@ pub trait Declares: Sized + 'static {
     /// The same, to change it.
     fn common_mut(status: &mut Self::Status) -> &mut DeclaredStatus;
     /// Completes a status with what only this kind has.
-    fn complete(wanted: &Wanted<'_, Self::Spec>, status: &mut Self::Status);
+    fn complete(wanted: &Wanted<'_, Self::Spec>, observed: &Observed, status: &mut Self::Status);
 }
 
 /// Where and what a resource is.
@@ -107,6 +108,8 @@ pub enum Credentials {
         is_published: bool,
         /// What the operator has written beside the password is still right.
         is_complete: bool,
+        /// The certificate beside it, if the role logs in with one.
+        certificate: Option<UserCertificate>,
     },
 }
 

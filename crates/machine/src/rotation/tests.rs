@@ -386,7 +386,7 @@ fn each_wait_is_needed() {
             },
         ),
         (
-            "a member presents 1",
+            "presents 1",
             Rules {
                 next: retired_at_once,
                 late,

@@ -6,8 +6,8 @@ use chrono::{DateTime, SubsecRound, Utc};
 
 use crate::access::{Access, Attributes, Declared, DeclaredRole, Going, Membership, Password, Privilege, Secret};
 use crate::declaration::{
-    Action, Credentials, Declares, Facts, Proposal, Rule, Wanted, cluster, conflict, drop_object, failed, finalizer,
-    foreign, invalid, pending, publish, release, reports, rule, size, tell, withdraw,
+    Action, Credentials, Declares, Facts, Observed, Proposal, Rule, Wanted, cluster, conflict, drop_object, failed,
+    finalizer, foreign, invalid, pending, publish, release, reports, rule, size, tell, withdraw,
 };
 
 /// The kind `DatabaseUser`.
@@ -93,9 +93,14 @@ impl Declares for User {
         &mut status.declared
     }
 
-    fn complete(wanted: &Wanted<'_, DatabaseUserSpec>, status: &mut DatabaseUserStatus) {
+    fn complete(wanted: &Wanted<'_, DatabaseUserSpec>, observed: &Observed, status: &mut DatabaseUserStatus) {
         status.role = Some(wanted.spec.role(wanted.name).to_owned());
         status.secret_name = wanted.spec.has_made_password().then(|| made_secret(wanted.name));
+        match &observed.credentials {
+            Credentials::Usable { certificate, .. } => status.certificate.clone_from(certificate),
+            Credentials::NotNeeded => status.certificate = None,
+            Credentials::Unknown | Credentials::Missing | Credentials::Unusable(_) => {}
+        }
     }
 }
 

@@ -100,6 +100,7 @@ impl World {
                 Some(password) => Credentials::Usable {
                     is_published: self.published_password == Some(password),
                     is_complete: self.is_complete,
+                    certificate: None,
                 },
             },
             published: Known::Known(self.published.clone()),

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use api::names::{LABEL_CLUSTER, LABEL_ISSUER};
+use api::names::LABEL_CLUSTER;
+use api::user::UserCertificate;
 use api::{ClusteredDatabase, DatabaseUser};
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::ByteString;
@@ -141,7 +142,8 @@ impl Declarers<User> {
                 };
                 Credentials::Usable {
                     is_published,
-                    is_complete: wanted.is_none_or(|wanted| wanted.is_in(&secret)),
+                    is_complete: wanted.is_none_or(|wanted| is_in(&wanted, &secret)),
+                    certificate: certificate(&secret).filter(|_| user.spec.client_certificate),
                 }
             }
             Err(credentials) => credentials,
@@ -209,7 +211,7 @@ impl Declarers<User> {
         cluster: &ClusteredDatabase,
         password: &Password,
         found: Option<&Secret>,
-    ) -> Result<Content, Failure> {
+    ) -> Result<BTreeMap<String, String>, Failure> {
         let subject = Subject::new(cluster, &self.config).map_err(impossible)?;
         let spec = &user.spec;
         let name = secret(spec, &key.name).unwrap_or_default();
@@ -219,7 +221,6 @@ impl Declarers<User> {
         let mut data = connection(&subject, role, database, &name, password);
         let (authority, trusted) = authority(&self.requests, &subject).await?;
         data.insert(secrets::CA_CERTIFICATE_KEY.to_owned(), trusted);
-        let mut issuer = None;
         if spec.client_certificate {
             let now = (self.clock)();
             let pair = match found.and_then(|found| current(found, &authority, now)) {
@@ -235,9 +236,8 @@ impl Declarers<User> {
                 (secrets::KEY_KEY, pair.key),
             ];
             data.extend(more.map(|(key, text)| (key.to_owned(), text)));
-            issuer = certificates::read(&authority.certificate).map(|read| read.identifier);
         }
-        Ok(Content { data, issuer })
+        Ok(data)
     }
 
     /// Corrects what stands beside the password.
@@ -248,7 +248,7 @@ impl Declarers<User> {
         let Ok((found, password)) = self.read_password(key, &seen.object, &name).await else {
             return Ok(Outcome::Outdated);
         };
-        let content = self
+        let data = self
             .content(key, &seen.object, cluster, &password, Some(&found))
             .await?;
         let (uid, version) = (
@@ -256,7 +256,10 @@ impl Declarers<User> {
             found.resource_version().unwrap_or_default(),
         );
         let exact = ObjectVersion::new(name, uid, version);
-        let _: Secret = self.requests.merge(&key.namespace, &exact, content.change()).await?;
+        let _: Secret = self
+            .requests
+            .merge(&key.namespace, &exact, json!({"data": change(data)}))
+            .await?;
         Ok(Outcome::Done)
     }
 
@@ -266,20 +269,14 @@ impl Declarers<User> {
             return Ok(Outcome::Outdated);
         };
         let password = Password::generate().map_err(impossible)?;
-        let content = self.content(key, &seen.object, cluster, &password, None).await?;
-        let issuer = content.issuer.map(|issuer| (LABEL_ISSUER.to_owned(), issuer));
+        let data = self.content(key, &seen.object, cluster, &password, None).await?;
         let metadata = ObjectMeta {
             name: Some(name),
             namespace: Some(key.namespace.clone()),
-            labels: Some(
-                [
-                    (LABEL_CLUSTER.to_owned(), seen.of.name.clone()),
-                    ("app.kubernetes.io/managed-by".to_owned(), MANAGER.to_owned()),
-                ]
-                .into_iter()
-                .chain(issuer)
-                .collect(),
-            ),
+            labels: Some(BTreeMap::from([
+                (LABEL_CLUSTER.to_owned(), seen.of.name.clone()),
+                ("app.kubernetes.io/managed-by".to_owned(), MANAGER.to_owned()),
+            ])),
             owner_references: Some(vec![OwnerReference {
                 api_version: DatabaseUser::api_version(&()).into_owned(),
                 kind: DatabaseUser::kind(&()).into_owned(),
@@ -290,42 +287,38 @@ impl Declarers<User> {
             }]),
             ..ObjectMeta::default()
         };
-        let made = secrets::secret(metadata, secrets::BINDING, content.data);
+        let made = secrets::secret(metadata, secrets::BINDING, data);
         self.requests.create(&key.namespace, &made).await?;
         Ok(Outcome::Done)
     }
 }
 
-/// What the Secret of a user holds beside what others have put there.
-struct Content {
-    data: BTreeMap<String, String>,
-    /// The authority that has issued the certificate in it, if it has one.
-    issuer: Option<String>,
+/// Keys that only the Secret of a role with a certificate has.
+const CERTIFIED: [&str; 2] = [secrets::CERTIFICATE_KEY, secrets::KEY_KEY];
+
+/// Whether the Secret holds this, and no certificate that is not wanted.
+fn is_in(wanted: &BTreeMap<String, String>, secret: &Secret) -> bool {
+    let has = |key: &str| secrets::text(secret, key);
+    let mut others = CERTIFIED.iter().filter(|key| !wanted.contains_key(**key));
+    wanted.iter().all(|(key, text)| has(key).as_ref() == Some(text)) && others.all(|key| has(key).is_none())
 }
 
-impl Content {
-    /// Keys that only a user with a certificate has.
-    const CERTIFIED: [&str; 2] = [secrets::CERTIFICATE_KEY, secrets::KEY_KEY];
+/// The merge patch of the data that brings it there.
+fn change(wanted: BTreeMap<String, String>) -> Map<String, Value> {
+    let without = CERTIFIED.map(|key| (key.to_owned(), Value::Null));
+    let with = wanted
+        .into_iter()
+        .map(|(key, text)| (key, json!(ByteString(text.into_bytes()))));
+    without.into_iter().chain(with).collect()
+}
 
-    fn is_in(&self, secret: &Secret) -> bool {
-        let has = |key: &str| secrets::text(secret, key);
-        let rest = Self::CERTIFIED.into_iter().filter(|key| !self.data.contains_key(*key));
-        self.data.iter().all(|(key, text)| has(key).as_ref() == Some(text))
-            && rest.into_iter().all(|key| has(key).is_none())
-            && secret.labels().get(LABEL_ISSUER) == self.issuer.as_ref()
-    }
-
-    /// The merge patch that brings it there.
-    fn change(self) -> Value {
-        let issuer = self.issuer;
-        let without = Self::CERTIFIED.map(|key| (key.to_owned(), Value::Null));
-        let with = self
-            .data
-            .into_iter()
-            .map(|(key, text)| (key, json!(ByteString(text.into_bytes()))));
-        let data: Map<String, Value> = without.into_iter().chain(with).collect();
-        json!({"metadata": {"labels": {LABEL_ISSUER: issuer}}, "data": data})
-    }
+/// What the certificate in this Secret says.
+fn certificate(secret: &Secret) -> Option<UserCertificate> {
+    let read = certificates::read(&secrets::text(secret, secrets::CERTIFICATE_KEY)?)?;
+    Some(UserCertificate {
+        not_after: read.validity.until,
+        issuer: read.issuer,
+    })
 }
 
 /// The certificate in this Secret, if this authority has issued it and it need not be renewed.

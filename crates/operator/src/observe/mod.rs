@@ -9,13 +9,11 @@ mod secrets;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::names::{CONTAINER, LABEL_ISSUER, Names, parse_claim};
-use api::{ClusteredDatabase, moment};
+use api::names::{CONTAINER, Names, parse_claim};
+use api::{ClusteredDatabase, DatabaseUser, moment};
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
-use kube::core::PartialObjectMeta;
 use machine::cluster::{
     Certificates, DrillSeen, Known, MemberCertificate, ObjectVersion, Observed, OpenBackup, OwnedObject, OwnedState,
     SourceSeen, StatefulSetView, Volume, WalVolumes, foreign_route,
@@ -160,14 +158,17 @@ fn certificate(pem: &str) -> Option<MemberCertificate> {
     })
 }
 
-/// Who has issued applications' certificates, as far as the watch shows it.
+/// Who has issued the certificates of users of this database, as far as their status says it.
 fn clients(caches: &Caches, key: &Key) -> BTreeMap<String, String> {
-    let secrets = caches.secrets.list_readable(key).unwrap_or_default();
-    let issuer = |secret: &PartialObjectMeta<Secret>| secret.labels().get(LABEL_ISSUER).cloned();
-    let issued = secrets
-        .iter()
-        .filter_map(|secret| Some((secret.name_any(), issuer(secret)?)));
-    issued.collect()
+    let users = caches
+        .declared_in(key)
+        .into_iter()
+        .filter_map(|key| caches.users.own(&key)?);
+    let certified = users.filter(|user| user.spec.client_certificate);
+    let issuer = |user: &DatabaseUser| Some(user.status.as_ref()?.certificate.as_ref()?.issuer.clone());
+    certified
+        .map(|user| (user.name_any(), issuer(&user).unwrap_or_default()))
+        .collect()
 }
 
 fn certificates(db: &ClusteredDatabase, memory: &Memory, clients: BTreeMap<String, String>) -> Certificates {

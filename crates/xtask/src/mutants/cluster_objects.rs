@@ -141,7 +141,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "An authority issues although applications had no time to trust it.",
         breaks: "invariant 42",
         file: "rotation.rs",
-        text: "view.now < since + view.client_trust",
+        text: "view.now < *end",
         instead: "false",
         found_by: unit("rotation::tests::nobody_presents_what_a_living_verifier_does_not_trust_and_each_rotation_ends"),
     },

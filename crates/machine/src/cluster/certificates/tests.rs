@@ -419,10 +419,10 @@ fn each_step_waits_for_secrets_and_for_every_instance_that_has_a_pod() {
     load(&mut scene);
     assert_eq!(step(&scene), Rotation::Retire);
     let clients = &mut scene.observed.certificates.clients;
-    clients.insert("orders-rw-credentials".to_owned(), "1".to_owned());
-    assert_eq!(waits(&scene).1, "waits for Secret orders-rw-credentials");
+    clients.insert("orders-rw".to_owned(), "1".to_owned());
+    assert_eq!(waits(&scene).1, "waits for DatabaseUser orders-rw");
     let clients = &mut scene.observed.certificates.clients;
-    clients.insert("orders-rw-credentials".to_owned(), "2".to_owned());
+    clients.insert("orders-rw".to_owned(), "2".to_owned());
     assert_eq!(step(&scene), Rotation::GiveTime, "the application reads it");
     authorities(&mut scene).record.since = Some(scene.now);
     assert_eq!(waits(&scene).0, RotationState::Retire);
