@@ -133,12 +133,14 @@ fn rotate(facts: &Facts<'_>) -> Option<Proposal> {
 }
 
 fn next(facts: &Facts<'_>, authority: &AuthorityCertificate, late: &[String]) -> Next {
-    let asked = open_request(facts).and_then(|request| match &request.action {
-        Asked::RotateAuthority(rotate) => Some(Wish {
+    let asked = open_request(facts).and_then(|request| {
+        let Asked::RotateAuthority(rotate) = &request.action else {
+            return None;
+        };
+        Some(Wish {
             compromised: rotate.compromised,
             asked: Some(request.uid.clone()),
-        }),
-        _ => None,
+        })
     });
     let is_due = facts.now >= authority.validity.renewal();
     let view = View {

@@ -1,6 +1,6 @@
 //! A small model of everybody who presents or verifies certificates, explored whole.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::*;
 
@@ -12,7 +12,7 @@ const WISHES: u8 = 2;
 type Id = u8;
 
 /// Authorities, one in each bit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Trusted(u8);
 
 impl Trusted {
@@ -26,7 +26,7 @@ impl Trusted {
 }
 
 /// What the Secret `-tls` holds, or what a member has loaded of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Shared {
     issuer: Id,
     trusted: Trusted,
@@ -39,7 +39,7 @@ impl Shared {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Agent {
     /// `None`: it has no pod.
     loaded: Option<Shared>,
@@ -53,7 +53,7 @@ struct Agent {
     came_back: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct World {
     issuing: Id,
     next: Option<Id>,
@@ -295,8 +295,8 @@ impl World {
 }
 
 /// All worlds that can be reached, with those that follow each; or what the first says that breaks the invariant.
-fn explore(rules: &Rules) -> Result<HashMap<World, Vec<World>>, String> {
-    let (mut seen, mut open) = (HashMap::new(), VecDeque::from([first()]));
+fn explore(rules: &Rules) -> Result<BTreeMap<World, Vec<World>>, String> {
+    let (mut seen, mut open) = (BTreeMap::new(), VecDeque::from([first()]));
     while let Some(world) = open.pop_front() {
         if seen.contains_key(&world) {
             continue;
@@ -317,14 +317,14 @@ fn nobody_presents_what_a_living_verifier_does_not_trust_and_each_rotation_ends(
     let rotated = |world: &&World| world.issuing == 3 && world.is_at_rest();
     assert!(worlds.keys().any(|world| rotated(&world)) && worlds.len() > 1_000);
     // From everywhere there is a way to the end.
-    let mut before: HashMap<&World, Vec<&World>> = HashMap::new();
+    let mut before: BTreeMap<&World, Vec<&World>> = BTreeMap::new();
     for (world, after) in &worlds {
         for after in after {
             before.entry(after).or_default().push(world);
         }
     }
     let mut open: Vec<&World> = worlds.keys().filter(|world| world.is_at_rest()).collect();
-    let mut ends: HashSet<&World> = open.iter().copied().collect();
+    let mut ends: BTreeSet<&World> = open.iter().copied().collect();
     while let Some(world) = open.pop() {
         for before in before.get(world).into_iter().flatten() {
             if ends.insert(before) {

@@ -167,7 +167,7 @@ fn clients(caches: &Caches, key: &Key) -> BTreeMap<String, String> {
     let certified = users.filter(|user| user.spec.client_certificate);
     let issuer = |user: &DatabaseUser| Some(user.status.as_ref()?.certificate.as_ref()?.issuer.clone());
     certified
-        .map(|user| (user.name_any(), issuer(&user).unwrap_or_default()))
+        .filter_map(|user| Some((user.name_any(), issuer(&user)?)))
         .collect()
 }
 
