@@ -13,7 +13,7 @@ pub(super) const REWIND_DATABASE: &str = "postgres";
 ///
 /// - The superuser connects only through the socket, and only as the system user that the server runs as; so does `pg_basebackup`.
 /// - A member connects with a certificate whose common name is its own role, to replicate and to rewind.
-/// - A role that is to log in with a certificate does so, with its own name as the common name.
+/// - A role that is to log in with a certificate does so, with its own name as the common name, and in no other way.
 /// - Everybody else connects as the user's own lines say, or with a password over TLS; nobody does if there are none, since the
 ///   server is closed.
 pub(super) fn pg_hba(users: Option<Vec<&str>>) -> String {
@@ -38,6 +38,7 @@ pub(super) fn pg_hba(users: Option<Vec<&str>>) -> String {
     if let Some(users) = users {
         let certified = format!("+{CERTIFICATES_ROLE}");
         text.push_str(&columns(["hostssl", "all", &certified, "all", "cert"]));
+        text.push_str(&columns(["host", "all", &certified, "all", "reject"]));
         text.extend(users.into_iter().flat_map(|line| [line, "\n"]));
         text.push_str(&columns(["hostssl", "all", "all", "all", "scram-sha-256"]));
     }

@@ -267,7 +267,8 @@ fn superusers_and_members_are_told_apart() {
     assert!(place(&["host", "all", "postgres", "all", "reject"]) < passwords);
     let certificates = place(&["hostssl", "all", "+cdb_certificates", "all", "cert"]);
     assert!(place(&["host", "all", "+cdb_members", "all", "reject"]) < certificates);
-    assert!(certificates < passwords);
+    let without_tls = place(&["host", "all", "+cdb_certificates", "all", "reject"]);
+    assert!(certificates < without_tls && without_tls < passwords);
     assert_eq!(rules.last().and_then(|rule| rule.last()), Some(&"reject"));
     assert!(config.pg_ident_conf.contains("cdb \"postgres\" postgres"));
 }
