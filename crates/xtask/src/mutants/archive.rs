@@ -127,8 +127,8 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "A member goes on reporting a copy that it makes no more.",
         breaks: "invariant 38",
         file: "instance/backup.rs",
-        text: "(task.state.is_final() || goes_on).then(",
-        instead: "true.then(",
+        text: "(task.state.is_final() || goes_on)",
+        instead: "true",
         found_by: unit("instance::backup::tests::a_standby_reports_a_copy_that_it_makes_or_that_has_ended"),
     },
     Mutant {
