@@ -15,6 +15,7 @@ pub mod kubernetes;
 pub mod logs;
 pub mod observe;
 pub mod peer;
+pub mod pooler;
 pub mod postgres;
 pub mod process;
 pub mod run;

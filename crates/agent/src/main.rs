@@ -29,7 +29,12 @@ enum Command {
     Install {
         /// The path of the copy.
         path: PathBuf,
+        /// In a pooler's pod: the file that the container is to have as `/etc/hosts`, which is made.
+        #[arg(long)]
+        hosts: Option<PathBuf>,
     },
+    /// Keeps PgBouncer running, in the pod of a Pooler.
+    Pooler,
     /// Runs PostgreSQL as a member of its ClusteredDatabase.
     Run,
     /// Asks the agent of this container for a sign of life: for its start-up and liveness probes.
@@ -66,7 +71,10 @@ enum Command {
 fn main() -> ExitCode {
     become_dead_man_if_asked();
     let result = match Arguments::parse().command {
-        Command::Install { path } => install(&path),
+        Command::Install { path, hosts } => {
+            install(&path).and_then(|()| hosts.as_deref().map_or(Ok(()), agent::pooler::make_hosts))
+        }
+        Command::Pooler => agent::pooler::work(),
         Command::Run => start(),
         Command::Archive { socket, name } => return ExitCode::from(agent::archive::ask(&socket, &name)),
         Command::FetchWal { plan, name, to } => return agent::postgres::fetch_wal(&plan, &name, &to),

@@ -2,6 +2,8 @@
 
 #[path = "access/databases.rs"]
 mod databases;
+#[path = "access/poolers.rs"]
+mod poolers;
 #[path = "access/roles.rs"]
 mod roles;
 

@@ -35,6 +35,10 @@ pub const MAX_INSTANCES: u32 = 9;
 
 /// Label with the database's name on every object that belongs to it.
 pub const LABEL_CLUSTER: &str = key!("cluster");
+/// Label with the name of the Pooler on its pods.
+pub const LABEL_POOLER: &str = key!("pooler");
+/// Label with the name of the database that the pods of a Pooler connect to.
+pub const LABEL_POOLED: &str = key!("pooled");
 /// Label with a pod's role (`primary` or `replica`). `-ro`, the budgets and people use it, no decision does.
 pub const LABEL_ROLE: &str = key!("role");
 /// Value of [`LABEL_ROLE`] on the primary's pod.
@@ -103,6 +107,11 @@ pub const ENV_POD_UID: &str = "POD_UID";
 /// Environment variable of the agent: its pod's address (`status.podIP`).
 pub const ENV_ADDRESS: &str = "POD_IP";
 
+/// Environment variable of a pooler's pod: name of its Pooler.
+pub const ENV_POOLER: &str = "POOLER_NAME";
+/// Environment variable of a pooler's pod: number of its processes.
+pub const ENV_PROCESSES: &str = "POOLER_PROCESSES";
+
 /// Environment variable of the agent: the pod that owns the WAL volume in the pod template, if the template names one.
 pub const ENV_WAL_OF: &str = "WAL_VOLUME_OF";
 /// Environment variable of a container whose PostgreSQL archives its WAL: `true`. It is absent otherwise.
@@ -115,6 +124,8 @@ pub const TERMINATION_BOOTSTRAP: &str = "bootstrap failed: ";
 pub const POSTGRES_PORT: &str = "postgres";
 /// Container name of PostgreSQL in a member's pod.
 pub const CONTAINER: &str = "postgres";
+/// Container name of PgBouncer in a pooler's pod.
+pub const POOLER_CONTAINER: &str = "pgbouncer";
 /// Claim template of the data volume.
 pub const DATA_VOLUME: &str = "data";
 /// Claim template of the WAL volume.

@@ -51,6 +51,7 @@ pub fn reference() -> String {
         (BACKUPS, crate::backup::crd()),
         (USERS, crate::user::crd()),
         (DATABASES, crate::database::crd()),
+        (POOLERS, crate::pooler::crd()),
     ];
     for (head, definition) in others {
         let definition = serde_json::to_value(definition).unwrap_or_default();
@@ -107,6 +108,12 @@ const DATABASES: &str = "
 
 Short name `dbd`: a database of PostgreSQL in a ClusteredDatabase of the same namespace, with its owner,
 extensions and schemas.
+";
+
+const POOLERS: &str = "
+# Pooler
+
+Short name `cdbpool`: PgBouncer in front of a ClusteredDatabase of the same namespace.
 ";
 
 const HEAD: &str = "<!-- Generated from crates/api; `UPDATE=1 cargo test -p api` writes it again. -->

@@ -546,6 +546,23 @@ impl ClusteredDatabase {
     }
 }
 
+/// Connections that the agent keeps for itself, unless the settings say otherwise.
+pub const RESERVED_CONNECTIONS: u32 = 8;
+
+impl PostgresSpec {
+    /// How many connections an instance has for applications: `max_connections` without those that are reserved for superusers. `None`
+    /// if a setting is not understood.
+    pub fn connections(&self) -> Option<i32> {
+        let number = |name: &str, default: u32| {
+            let value = self.parameters.get(name);
+            value.map_or(Some(default), |value| value.trim().parse().ok())
+        };
+        let all = number("max_connections", 100)?;
+        let reserved = number("superuser_reserved_connections", RESERVED_CONNECTIONS)?;
+        i32::try_from(all.saturating_sub(reserved)).ok()
+    }
+}
+
 impl ClusteredDatabaseSpec {
     /// How long applications are given to trust a new authority, in hours.
     pub fn client_trust_hours(&self) -> u32 {

@@ -297,9 +297,10 @@ const RULES: [Rule<DatabaseUserSpec>; 10] = [
         holds: |spec| spec.password.as_ref().is_none_or(|password| password.kinds() <= 1),
     },
     Rule {
-        cel: "!has(self.clientCertificate) || !self.clientCertificate || !has(self.password) && (!has(self.login) || self.login)",
-        message: "clientCertificate goes into the Secret that the operator makes for a role that may log in: remove password and login",
-        holds: |spec| !spec.client_certificate || (spec.password.is_none() && spec.login),
+        cel: "!has(self.clientCertificate) || !self.clientCertificate || !has(self.password) && !has(self.validUntil)",
+        message: "clientCertificate goes into the Secret that the operator makes, and PostgreSQL asks no certificate for validUntil: remove \
+                  password and validUntil",
+        holds: |spec| !spec.client_certificate || (spec.password.is_none() && spec.valid_until.is_none()),
     },
     Rule {
         cel: "!has(self.onDelete) || self.onDelete == 'Retain' || !has(self.managementPolicy) || self.managementPolicy == 'Full'",

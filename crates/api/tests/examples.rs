@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use api::{ClusteredDatabase, Database, DatabaseUser, validate};
+use api::{ClusteredDatabase, Database, DatabaseUser, Pooler, validate};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -56,6 +56,11 @@ fn examples_are_good() {
                 let database: Database = read(&file, &document);
                 let name = database.metadata.name.expect("a name");
                 assert_eq!(api::database::refusal(&database.spec, &name), None, "{file}");
+            }
+            Some("Pooler") => {
+                let pooler: Pooler = read(&file, &document);
+                let name = pooler.metadata.name.expect("a name");
+                assert_eq!(api::pooler::refusal(&pooler.spec, &name), None, "{file}");
             }
             _ => {}
         }

@@ -46,6 +46,11 @@ fn definition_of_databases() {
 }
 
 #[test]
+fn definition_of_poolers() {
+    same_as_checked_in("manifests/crd/poolers.yaml", &api::pooler::crd_yaml());
+}
+
+#[test]
 fn definition_is_small_enough_for_client_side_apply() {
     let bytes = serde_json::to_string(&api::crd()).expect("JSON").len();
     assert!(bytes < 200 * 1024, "the definition has {bytes} bytes");

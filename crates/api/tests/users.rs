@@ -46,13 +46,14 @@ fn each_rule_refuses_what_it_is_for_in_both_languages() {
             "connectionLimit must be at most",
         ),
         (json!({"clientCertificate": true}), ""),
+        (json!({"clientCertificate": true, "login": false}), ""),
         (json!({"clientCertificate": false, "password": {"none": true}}), ""),
         (
             json!({"clientCertificate": true, "password": {"external": true}}),
             "clientCertificate goes into the Secret that the operator makes",
         ),
         (
-            json!({"clientCertificate": true, "login": false}),
+            json!({"clientCertificate": true, "validUntil": "2027-01-01T00:00:00Z"}),
             "clientCertificate goes into the Secret that the operator makes",
         ),
         (json!({"onDelete": "Drop", "reassignTo": "app"}), ""),

@@ -42,7 +42,7 @@ pub fn files(mut snapshot: Snapshot, name: &str, logs: &Result<Files, String>) -
     Ok(files)
 }
 
-/// The database, its operations, backups, users and SQL databases, as the operator's log names them.
+/// The database, its operations, backups, users, SQL databases and poolers, as the operator's log names them.
 fn keys(snapshot: &Snapshot) -> Vec<String> {
     let kinds = [
         ("ClusteredDatabase", Kind::Database),
@@ -50,6 +50,7 @@ fn keys(snapshot: &Snapshot) -> Vec<String> {
         ("DatabaseBackup", Kind::Backup),
         ("DatabaseUser", Kind::User),
         ("Database", Kind::SqlDatabase),
+        ("Pooler", Kind::Pooler),
     ];
     let key = |kind, object: &Value| {
         let [namespace, name] =

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, bail};
-use api::{ClusteredDatabase, ClusteredDatabaseOperation, Database, DatabaseBackup, DatabaseUser};
+use api::{ClusteredDatabase, ClusteredDatabaseOperation, Database, DatabaseBackup, DatabaseUser, Pooler};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -52,6 +52,7 @@ pub fn kinds() -> Vec<ApiResource> {
         ApiResource::erase::<DatabaseBackup>(&()),
         ApiResource::erase::<DatabaseUser>(&()),
         ApiResource::erase::<Database>(&()),
+        ApiResource::erase::<Pooler>(&()),
     ]
 }
 

@@ -34,13 +34,16 @@ pub struct Images {
     pub operator: String,
     /// PostgreSQL 17.
     pub postgres: String,
+    /// PgBouncer.
+    pub pooler: String,
 }
 
 impl Images {
     /// The variables of the operator's container that name them.
-    fn environment(&self) -> [Value; 2] {
+    fn environment(&self) -> [Value; 3] {
         [
             json!({"name": "POSTGRES_IMAGE_17", "value": self.postgres}),
+            json!({"name": "POOLER_IMAGE", "value": self.pooler}),
             json!({"name": "OPERATOR_IMAGE", "value": self.operator}),
         ]
     }
@@ -73,7 +76,7 @@ fn is_definition(object: &DynamicObject) -> bool {
         .is_some_and(|types| types.kind == "CustomResourceDefinition")
 }
 
-/// Sets the image of the operator's container, and in its environment the default image for PostgreSQL 17.
+/// Sets the image of the operator's container, and in its environment the default images.
 fn set_images(object: &mut DynamicObject, images: &Images) {
     if object.types.as_ref().is_none_or(|types| types.kind != "Deployment") {
         return;
@@ -90,8 +93,9 @@ fn set_images(object: &mut DynamicObject, images: &Images) {
         let Some(environment) = container.get_mut("env").and_then(Value::as_array_mut) else {
             continue;
         };
-        environment.retain(|entry| entry["name"] != "POSTGRES_IMAGE_17" && entry["name"] != "OPERATOR_IMAGE");
-        environment.extend(images.environment());
+        let ours = images.environment();
+        environment.retain(|entry| ours.iter().all(|own| own["name"] != entry["name"]));
+        environment.extend(ours);
     }
 }
 

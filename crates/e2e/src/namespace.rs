@@ -266,7 +266,11 @@ impl Namespace {
         .await
     }
 
-    async fn wait_declared<K>(
+    /// Waits until an object that declares something is in `phase` at its newest generation; returns it and the time that took.
+    ///
+    /// # Errors
+    /// After `limit`, with what the status says.
+    pub async fn wait_declared<K>(
         &self,
         name: &str,
         phase: DeclaredPhase,

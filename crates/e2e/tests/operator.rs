@@ -18,7 +18,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ObjectMeta, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use testbed::{Options, POSTGRES_IMAGE, Testbed};
+use testbed::{Options, POOLER_IMAGE, POSTGRES_IMAGE, Testbed};
 
 /// Bound of every step; far above what it takes, since the machine may be busy.
 const BOUND: Duration = Duration::from_secs(180);
@@ -367,6 +367,7 @@ async fn an_upgrade_of_the_operator_restarts_no_pod_and_the_new_one_continues() 
     let before = Images {
         operator: image,
         postgres: POSTGRES_IMAGE.to_owned(),
+        pooler: POOLER_IMAGE.to_owned(),
     };
     e2e::install::upgrade(&namespace.client, &before).await?;
     upgraded?;
@@ -401,6 +402,7 @@ async fn upgraded(namespace: &Namespace) -> Result<()> {
         let images = Images {
             operator: OTHER_VERSION.to_owned(),
             postgres: OTHER_POSTGRES.to_owned(),
+            pooler: POOLER_IMAGE.to_owned(),
         };
         e2e::install::upgrade(&namespace.client, &images).await?;
         for (name, _) in UPGRADED {

@@ -39,7 +39,7 @@ const fn kind(plural: &'static str, group: &'static str, kind: &'static str) -> 
 
 /// All of them. `probes` are for [`crate::conformance`]. Events of the core and of `events.k8s.io` are one thing in
 /// Kubernetes, and two here.
-pub const KINDS: [Kind; 25] = [
+pub const KINDS: [Kind; 27] = [
     Kind {
         namespaced: false,
         has_status: true,
@@ -78,6 +78,11 @@ pub const KINDS: [Kind; 25] = [
         has_status: true,
         counts: true,
         ..kind("statefulsets", "apps", "StatefulSet")
+    },
+    Kind {
+        has_status: true,
+        counts: true,
+        ..kind("deployments", "apps", "Deployment")
     },
     kind("leases", "coordination.k8s.io", "Lease"),
     Kind {
@@ -143,6 +148,13 @@ pub const KINDS: [Kind; 25] = [
         counts: true,
         custom: true,
         ..kind("databases", "clustereddatabase.io", "Database")
+    },
+    Kind {
+        version: "v1alpha2",
+        has_status: true,
+        counts: true,
+        custom: true,
+        ..kind("poolers", "clustereddatabase.io", "Pooler")
     },
     Kind {
         has_status: true,

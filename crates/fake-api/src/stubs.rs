@@ -1,4 +1,4 @@
-//! The other parts of a cluster that an operator of StatefulSets sees: the StatefulSet controller, the scheduler, the kubelets,
+//! The other parts of a cluster that an operator of StatefulSets sees: the controllers of StatefulSets and Deployments, the scheduler, the kubelets,
 //! volumes, the garbage collector, and the namespace controller. A test plays the programs in the pods and sets readiness.
 //!
 //! StatefulSets follow `OnDelete`: a changed template replaces no pod.
@@ -31,6 +31,17 @@ pub const NO_VOLUMES: &str = "exhausted";
 
 /// A claim with this annotation does not grow any more: its growth stays at this condition.
 pub const GROWTH: &str = "growth-stays-at";
+
+/// All pods of a Deployment are there and ready at once; there is no object of any of them.
+fn move_deployment(store: &mut Store, deployment: &Value, now: DateTime<Utc>) {
+    let (pods, generation) = (&deployment["spec"]["replicas"], &deployment["metadata"]["generation"]);
+    let status = json!({
+        "observedGeneration": generation, "replicas": pods, "readyReplicas": pods, "updatedReplicas": pods,
+    });
+    if deployment["status"] != status {
+        rewrite(store, "deployments", deployment, &json!({ "status": status }), now);
+    }
+}
 
 /// Controllers and kubelets.
 #[derive(Debug)]
@@ -65,6 +76,9 @@ impl Stubs {
             .for_each(|namespace| empty(store, namespace, now));
         for set in store.list("statefulsets") {
             move_set(store, &set, now);
+        }
+        for deployment in store.list("deployments") {
+            move_deployment(store, &deployment, now);
         }
         for claim in store.list("persistentvolumeclaims") {
             self.move_claim(store, &claim, now);

@@ -22,6 +22,7 @@ pub mod leader_lease;
 pub mod lease_object;
 mod numbers;
 pub mod operation;
+pub mod pooler;
 pub mod protocol;
 pub mod quorum;
 pub mod reconcile;

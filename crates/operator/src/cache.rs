@@ -33,6 +33,8 @@ pub enum Kind {
     User,
     /// `Database`: a database of PostgreSQL.
     SqlDatabase,
+    /// `Pooler`.
+    Pooler,
 }
 
 /// The key of a resource that has a state machine. The empty key stands for all databases.
@@ -83,6 +85,15 @@ impl Key {
         }
     }
 
+    /// A pooler.
+    pub fn pooler(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Pooler,
+            namespace: namespace.into(),
+            name: name.into(),
+        }
+    }
+
     /// A database of PostgreSQL.
     pub fn sql_database(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
@@ -106,6 +117,7 @@ impl std::fmt::Display for Key {
             Kind::Backup => write!(f, "backup {}/{}", self.namespace, self.name),
             Kind::User => write!(f, "user {}/{}", self.namespace, self.name),
             Kind::SqlDatabase => write!(f, "database {}/{}", self.namespace, self.name),
+            Kind::Pooler => write!(f, "pooler {}/{}", self.namespace, self.name),
         }
     }
 }

@@ -8,10 +8,12 @@ use api::names::{LABEL_CLUSTER, LEASE_POSITIONS, Names, parse_claim};
 use api::operation::OperationPhase;
 use api::operation::Request;
 use api::status::NotedRequest;
-use api::{ClusteredDatabase, ClusteredDatabaseOperation, Database, DatabaseBackup, DatabaseUser, Guarded, Unreadable};
+use api::{
+    ClusteredDatabase, ClusteredDatabaseOperation, Database, DatabaseBackup, DatabaseUser, Guarded, Pooler, Unreadable,
+};
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -157,6 +159,8 @@ watched! {
         users: DatabaseUser = (USER, user, prune::names_only, LARGE, Caches::asking_changed),
         /// Each under its own key.
         sql_databases: Database = (SQL_DATABASE, sql_database, prune::names_only, LARGE, Caches::asking_changed),
+        /// Each under its own key.
+        poolers: Pooler = (POOLER, pooler, prune::names_only, LARGE, Caches::asking_changed),
     }
     of_databases {
         /// The objects of this kind.
@@ -185,6 +189,8 @@ watched! {
             ("NetworkPolicy", owned, always, prune::network_policy, LARGEST, Select::Labelled),
         /// The objects of this kind.
         stateful_sets: StatefulSet = ("StatefulSet", owned, always, prune::stateful_set, LARGE, Select::Labelled),
+        /// Those of poolers.
+        deployments: Deployment = (DEPLOYMENT, pooled, always, prune::deployment, LARGEST, Select::Labelled),
         /// The objects of this kind.
         pods: Pod = ("Pod", member, always, prune::pod, LARGEST, Select::Labelled),
         /// All claims with names that could be a database's, labelled or not: a StatefulSet takes what has the right name.
@@ -293,6 +299,7 @@ impl Caches {
                 self.backups.keys(),
                 self.users.keys(),
                 self.sql_databases.keys(),
+                self.poolers.keys(),
             ]
             .concat()
         } else {
@@ -332,8 +339,8 @@ impl Caches {
         async move {
             let exists = |key: &Key| *key == Key::all() || caches.databases.has(key);
             caches.databases_listed().await;
-            // What is handed on and told of declarations stands in objects of their database.
-            let wakes_declarations = [SECRET, CONFIG_MAP].contains(&cache(&caches).kind());
+            // What is handed on and told of declarations stands in objects of their database; so are the pods of poolers.
+            let wakes_declarations = [SECRET, CONFIG_MAP, DEPLOYMENT].contains(&cache(&caches).kind());
             let settle = |concerned: &[Key], _: bool| {
                 let concerned = concerned.iter().filter(|_| wakes_declarations);
                 let declarations = concerned.flat_map(|key| caches.declared_in(key));
@@ -409,6 +416,10 @@ impl Caches {
                 let found = self.sql_databases.get(key, &key.name)??;
                 (found.spec.cluster_ref.name.clone(), None)
             }
+            Kind::Pooler => {
+                let found = self.poolers.get(key, &key.name)??;
+                (found.spec.cluster_ref.name.clone(), None)
+            }
         };
         let has_ended = phase.is_some_and(OperationPhase::is_final);
         (!has_ended).then(|| Key::database(&*key.namespace, cluster))
@@ -432,10 +443,10 @@ impl Caches {
         concerned
     }
 
-    /// What declares an object of PostgreSQL in a database: its users and SQL databases.
+    /// What declares an object of PostgreSQL in a database: its users, SQL databases and poolers.
     pub fn declared_in(&self, database: &Key) -> Vec<Key> {
         let mut all = self.waiting_for(database);
-        all.retain(|key| [Kind::User, Kind::SqlDatabase].contains(&key.kind));
+        all.retain(|key| [Kind::User, Kind::SqlDatabase, Kind::Pooler].contains(&key.kind));
         all
     }
 
@@ -592,6 +603,8 @@ const OPERATION: &str = "ClusteredDatabaseOperation";
 const BACKUP: &str = "DatabaseBackup";
 const USER: &str = "DatabaseUser";
 const SQL_DATABASE: &str = "Database";
+const POOLER: &str = "Pooler";
+const DEPLOYMENT: &str = "Deployment";
 const SECRET: &str = "Secret";
 const CONFIG_MAP: &str = "ConfigMap";
 
@@ -604,6 +617,8 @@ pub fn unread(kind: &str) -> Option<&'static str> {
         BACKUP => Some("which backups are to be taken is not known: is its definition installed?"),
         USER => Some("which users are declared is not known: is its definition installed?"),
         SQL_DATABASE => Some("which databases are declared is not known: is its definition installed?"),
+        POOLER => Some("which poolers there are to be is not known: is its definition installed?"),
+        DEPLOYMENT => Some("whether poolers serve is not known"),
         CONFIG_MAP => Some("what primaries tell of users and databases is not known"),
         NODE => Some("which are drained is not known, and no primary is moved away from them"),
         _ => None,
@@ -642,6 +657,15 @@ fn user(metadata: &ObjectMeta, _: &str) -> Option<Key> {
 
 fn sql_database(metadata: &ObjectMeta, _: &str) -> Option<Key> {
     Some(Key::sql_database(metadata.namespace.clone()?, metadata.name.clone()?))
+}
+
+fn pooler(metadata: &ObjectMeta, _: &str) -> Option<Key> {
+    Some(Key::pooler(metadata.namespace.clone()?, metadata.name.clone()?))
+}
+
+/// The database that the pods of a Deployment pool, by label.
+fn pooled(metadata: &ObjectMeta, _: &str) -> Option<Key> {
+    labelled(metadata)
 }
 
 /// One that may be next; `None` if it is being deleted.

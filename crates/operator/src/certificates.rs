@@ -108,6 +108,35 @@ pub fn client(role: &str, authority: &Pair, now: DateTime<Utc>) -> Result<Pair, 
     })
 }
 
+/// A certificate of a server with these names, and its key. It is an application's in all but its use: renewed as often.
+///
+/// # Errors
+/// As [`agents`].
+pub fn server(
+    common_name: &str,
+    names: Vec<String>,
+    authority: &Pair,
+    now: DateTime<Utc>,
+) -> Result<Pair, CertificateError> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    let mut params = params(common_name, CLIENT_DAYS, now);
+    params.subject_alt_names = CertificateParams::new(names)?.subject_alt_names;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let certificate = params.signed_by(&key, &issuer(authority)?)?;
+    Ok(Pair {
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    })
+}
+
+/// Whether this authority has issued the certificate, it need not be renewed, and the key is its own.
+pub fn is_current(pair: &Pair, authority: &Pair, now: DateTime<Utc>) -> bool {
+    let (Some(own), Some(issuer)) = (read(&pair.certificate), read(&authority.certificate)) else {
+        return false;
+    };
+    own.issuer == issuer.identifier && now < own.validity.renewal() && belong_together(pair)
+}
+
 /// Signs a member's public key (SubjectPublicKeyInfo, DER, base64) as its replication certificate; PEM.
 ///
 /// # Errors

@@ -8,6 +8,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 /// Where images come from if neither the resource nor the environment names one: `<this>:<major version>`.
 const DEFAULT_POSTGRES_REPOSITORY: &str = "clustereddatabase/postgres";
+/// The image with PgBouncer if neither the resource nor the environment names one.
+const DEFAULT_POOLER_IMAGE: &str = "clustereddatabase/pooler:1.24";
 /// Prefix of the environment variables with PostgreSQL's images, such as `POSTGRES_IMAGE_17`.
 const POSTGRES_IMAGE_PREFIX: &str = "POSTGRES_IMAGE_";
 
@@ -25,6 +27,9 @@ pub struct Arguments {
     /// `POSTGRES_IMAGE_17`.
     #[arg(long = "postgres-image", value_name = "MAJOR=IMAGE", value_parser = major_and_image)]
     pub postgres_images: Vec<(u16, String)>,
+    /// Default image with PgBouncer, for poolers.
+    #[arg(long, env = "POOLER_IMAGE", default_value = DEFAULT_POOLER_IMAGE)]
+    pub pooler_image: String,
     /// The domain of the cluster's Services.
     #[arg(long, env = "CLUSTER_DOMAIN", default_value = "cluster.local")]
     pub cluster_domain: String,
@@ -78,6 +83,8 @@ pub struct Config {
     pub agent_image: String,
     /// Images by major version that differ from the built-in default.
     pub postgres_images: BTreeMap<u16, String>,
+    /// Default image with PgBouncer.
+    pub pooler_image: String,
     /// The domain of the cluster's Services.
     pub cluster_domain: String,
 }
@@ -87,6 +94,7 @@ impl Default for Config {
         Self {
             agent_image: "clustereddatabase/operator:latest".to_owned(),
             postgres_images: BTreeMap::new(),
+            pooler_image: DEFAULT_POOLER_IMAGE.to_owned(),
             cluster_domain: "cluster.local".to_owned(),
         }
     }
@@ -103,6 +111,7 @@ impl Config {
         Self {
             agent_image: arguments.operator_image.clone(),
             postgres_images,
+            pooler_image: arguments.pooler_image.clone(),
             cluster_domain: arguments.cluster_domain.clone(),
         }
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use api::ClusteredDatabase;
 use api::names::{CONTAINER, MAX_INSTANCES, OWN_KEYS};
 use api::rules::shortest_alike;
-use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Container, Node, NodeSpec, PersistentVolumeClaim, Pod, PodSpec, Secret, Service, ServiceAccount,
@@ -99,6 +99,15 @@ pub fn budget(budget: &mut PodDisruptionBudget) {
 /// Keeps the metadata that [`own_metadata`] keeps.
 pub fn network_policy(policy: &mut NetworkPolicy) {
     own_metadata(&mut policy.metadata);
+}
+
+/// Keeps which Pooler it belongs to, and how many of its pods serve.
+pub fn deployment(deployment: &mut Deployment) {
+    own_metadata(&mut deployment.metadata);
+    deployment.spec = None;
+    if let Some(status) = &mut deployment.status {
+        status.conditions = None;
+    }
 }
 
 /// Drops the status.

@@ -260,7 +260,7 @@ set up. An object that no operator has seen yet counts as `Current` there: wait 
 (`kubectl wait --for=condition=Ready`) where an operator may be missing.
 
 Argo CD knows nothing of a kind without a script. `manifests/argocd/argocd-cm.yaml` has one each for
-clusters, operations, backups, users and databases; its head says how to add them.
+clusters, operations, backups, users, databases and poolers; its head says how to add them.
 
 A rest that the spec asks for (`hibernated`, `fenced`, `paused`) is no progress: `Ready` is `True`,
 and its reason says which rest it is. To wait until a database serves, wait for `Available`.
@@ -347,4 +347,10 @@ fn a_user_or_database_is_healthy_as_far_as_its_policy_goes() {
     for kind in ["DatabaseUser", "Database"] {
         assert_eq!(argo(kind, &statuses), cases.clone().map(|(_, argo)| argo), "{kind}");
     }
+    // A pooler has no policy.
+    let cases = cases.map(|(status, argo)| match status["phase"].as_str() {
+        Some("Planned") => (status, "Progressing"),
+        _ => (status, argo),
+    });
+    assert_eq!(argo("Pooler", &statuses), cases.map(|(_, argo)| argo));
 }

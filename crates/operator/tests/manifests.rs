@@ -234,6 +234,7 @@ fn the_deployment_is_restricted_and_fits_the_program() {
             "POD_NAMESPACE",
             "OPERATOR_IMAGE",
             "POSTGRES_IMAGE_17",
+            "POOLER_IMAGE",
             "ALIVE_SOCKET",
             "MALLOC_ARENA_MAX",
             "MALLOC_MMAP_THRESHOLD_"
@@ -244,7 +245,7 @@ fn the_deployment_is_restricted_and_fits_the_program() {
     let liveness = &container["livenessProbe"];
     assert_eq!(liveness["exec"]["command"], serde_json::json!(["/operator", "alive"]));
     assert_eq!(liveness.get("httpGet"), None);
-    let socket = container["env"][4]["value"].as_str().unwrap();
+    let socket = container["env"][5]["value"].as_str().unwrap();
     let mount = &container["volumeMounts"][0];
     assert!(socket.starts_with(mount["mountPath"].as_str().unwrap()), "{socket}");
     assert_eq!(mount["name"], pod["volumes"][0]["name"]);

@@ -18,6 +18,8 @@ use crate::progress::{say, step};
 pub const BASE_IMAGE: &str = "docker.io/library/debian:trixie-slim";
 /// The PostgreSQL image that the nodes have.
 pub const POSTGRES_IMAGE: &str = "localhost/cdb/postgres:17";
+/// The PgBouncer image that the nodes have.
+pub const POOLER_IMAGE: &str = "localhost/cdb/pooler:1.24";
 /// The image of the container that holds a pod's namespaces.
 pub const PAUSE_IMAGE: &str = "localhost/cdb/pause:1";
 
@@ -99,16 +101,18 @@ pub async fn export(image: &str, archive: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Makes the PostgreSQL image, and the base if it is not there.
+/// Makes the images of PostgreSQL and PgBouncer, and the base if it is not there.
 ///
 /// # Errors
 /// When a build fails.
-pub async fn build_postgres() -> Result<()> {
+pub async fn build_databases() -> Result<()> {
     // Containers of builds that were killed; usually there are none.
     let _ = buildah().words("rm --all").run().await;
-    let containerfile = postgres_containerfile();
-    let context = containerfile.parent().context("find the image's directory")?;
-    build(&containerfile, context, POSTGRES_IMAGE).await
+    for (containerfile, image) in containerfiles().into_iter().zip([POSTGRES_IMAGE, POOLER_IMAGE]) {
+        let context = containerfile.parent().context("find the image's directory")?;
+        build(&containerfile, context, image).await?;
+    }
+    Ok(())
 }
 
 /// Makes the image of the container that holds a pod's namespaces.
@@ -127,10 +131,13 @@ pub async fn build_pause(programs: &Programs) -> Result<()> {
     built
 }
 
-/// The Containerfile of [`POSTGRES_IMAGE`].
+/// The Containerfiles of [`POSTGRES_IMAGE`] and [`POOLER_IMAGE`].
 #[must_use]
-pub fn postgres_containerfile() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../images/postgres/Containerfile")
+pub fn containerfiles() -> [PathBuf; 2] {
+    ["postgres", "pooler"].map(|name| {
+        let path = format!("../../images/{name}/Containerfile");
+        Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    })
 }
 
 async fn exists(image: &str) -> bool {

@@ -34,7 +34,7 @@ mod template;
 mod testbed;
 mod up;
 
-pub use crate::images::{BASE_IMAGE, POSTGRES_IMAGE};
+pub use crate::images::{BASE_IMAGE, POOLER_IMAGE, POSTGRES_IMAGE};
 pub use crate::options::{INSTANCE_VARIABLE, Options, Timing};
 pub use crate::paths::CACHE_VARIABLE;
 pub use crate::status::Status;

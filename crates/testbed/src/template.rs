@@ -15,7 +15,7 @@ use rustix::process::Signal;
 
 use crate::command::search_path;
 use crate::containerd::Layout;
-use crate::images::{self, PAUSE_IMAGE, POSTGRES_IMAGE};
+use crate::images::{self, PAUSE_IMAGE, POOLER_IMAGE, POSTGRES_IMAGE};
 use crate::kubebox::{Programs, hash_files};
 use crate::paths;
 use crate::process;
@@ -45,7 +45,7 @@ impl Template {
     pub fn locate(programs: &Programs) -> Result<Self> {
         // The pause program's name holds the hash of its source.
         let salt = format!("{FORMAT} {}", programs.pause.display());
-        let hash = hash_files(&[images::postgres_containerfile()], &salt)?;
+        let hash = hash_files(&images::containerfiles(), &salt)?;
         Ok(Self {
             dir: paths::cache_root().join(format!("{PREFIX}{hash}")),
         })
@@ -150,7 +150,7 @@ async fn fill(root: &Path, run: &Path) -> Result<()> {
 
 async fn import_all(layout: &Layout, run: &Path) -> Result<()> {
     layout.wait().await?;
-    for image in [PAUSE_IMAGE, POSTGRES_IMAGE] {
+    for image in [PAUSE_IMAGE, POSTGRES_IMAGE, POOLER_IMAGE] {
         let archive = paths::cache_root().join("export.oci");
         let what = format!("unpacking {image} for the nodes");
         let moved = step(&what, async {

@@ -165,7 +165,7 @@ async fn prepare() -> Result<(Programs, Template)> {
     let installed = async {
         match template.exists() {
             true => Ok(()),
-            false => images::build_postgres().await,
+            false => images::build_databases().await,
         }
     };
     tokio::try_join!(compiled, installed)?;

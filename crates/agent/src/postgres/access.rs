@@ -6,8 +6,9 @@ use std::time::Duration;
 use api::declared::{ManagementPolicy, PlannedStatement};
 use chrono::{DateTime, Utc};
 use machine::access::{
-    Attributes, Available, Batch, Catalogue, Closed, Content, DatabaseChange, Declared, ExtensionChange, Going,
-    Membership, Object, Plan, Privilege, RelationKind, SchemaChange, Secret, Statement, Step, plan,
+    Attributes, Available, Batch, Catalogue, Closed, Content, DatabaseChange, Declared, ExtensionChange, Going, LOOKUP,
+    LOOKUP_DATABASE, Membership, Object, POOLER_ROLE, Plan, Privilege, RelationKind, SchemaChange, Secret, Statement,
+    Step, plan,
 };
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
@@ -231,6 +232,8 @@ impl Sql {
                     all.extend(role.grants.iter().map(|access| access.database.clone()));
                 }
                 Declared::Database(database) => all.extend((!database.drop).then(|| database.name.clone())),
+                // The content of that database is not looked at.
+                Declared::Pooler(_) => {}
             }
         }
         let granted = self
@@ -259,6 +262,9 @@ impl Sql {
                 Err(error) => return Err(error),
             }
         }
+        if declared.iter().any(|wanted| matches!(wanted, Declared::Pooler(_))) {
+            self.read_lookup(&mut catalogue).await?;
+        }
         let has_extensions =
             |wanted: &Declared| matches!(wanted, Declared::Database(database) if !database.extensions.is_empty());
         if declared.iter().any(has_extensions) {
@@ -267,13 +273,31 @@ impl Sql {
         Ok(catalogue)
     }
 
+    /// Reads whether the function for poolers is there as it should be.
+    async fn read_lookup(&mut self, catalogue: &mut Catalogue) -> Result<(), SqlError> {
+        if !catalogue.databases.contains_key(LOOKUP_DATABASE) {
+            return Ok(());
+        }
+        let query = has_lookup();
+        match self.in_database(LOOKUP_DATABASE).json(&query).await {
+            Ok(has_lookup) => catalogue.has_lookup = has_lookup,
+            Err(error @ (SqlError::Refused(_) | SqlError::Silent(_))) => {
+                catalogue
+                    .unreadable
+                    .insert(LOOKUP_DATABASE.to_owned(), error.to_string());
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
     /// Reads where roles own something that is to be given to another one.
     async fn read_owned(&mut self, declared: &[Declared], catalogue: &mut Catalogue) -> Result<(), SqlError> {
         let gives = |wanted: &Declared| match wanted {
             Declared::Role(role) => {
                 matches!(role.going, Some(Going::Drop { reassign_to: Some(_) })).then(|| role.name.clone())
             }
-            Declared::Database(_) => None,
+            Declared::Database(_) | Declared::Pooler(_) => None,
         };
         let names: Vec<String> = declared.iter().filter_map(gives).collect();
         if names.is_empty() {
@@ -453,6 +477,7 @@ pub fn told(step: &Step) -> PlannedStatement {
         | Statement::Database { .. }
         | Statement::Schema { .. }
         | Statement::Extension { .. }
+        | Statement::MakeLookup
         | Statement::Grant { .. }
         | Statement::Revoke { .. } => None,
     };
@@ -511,9 +536,47 @@ fn render(statement: &Statement) -> String {
             }
         },
         Statement::Extension { name, change } => of_extension(&identifier(name), change),
+        Statement::MakeLookup => make_lookup(),
         Statement::Grant { on, privileges, to } => change("GRANT", on, privileges, "TO", to),
         Statement::Revoke { on, privileges, from } => change("REVOKE", on, privileges, "FROM", from),
     }
+}
+
+/// What the function for poolers runs, as its owner, a superuser: every name in it is PostgreSQL's own.
+const LOOKUP_BODY: &str = "
+    SELECT a.rolname::pg_catalog.text, a.rolpassword FROM pg_catalog.pg_authid a
+     WHERE a.rolname::pg_catalog.text OPERATOR(pg_catalog.=) wanted
+       AND a.rolcanlogin AND NOT (a.rolsuper OR a.rolreplication)
+       AND a.rolpassword OPERATOR(pg_catalog.~) '^SCRAM-SHA-256[$]'
+       AND (a.rolvaliduntil IS NULL OR a.rolvaliduntil OPERATOR(pg_catalog.>) pg_catalog.now())";
+const LOOKUP_PATH: &str = "pg_catalog, pg_temp";
+
+/// The schema is made anew: whatever somebody has put there under its name goes.
+fn make_lookup() -> String {
+    let (schema, role) = (identifier(POOLER_ROLE), identifier(POOLER_ROLE));
+    format!(
+        "DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}; \
+         CREATE FUNCTION {LOOKUP}(wanted pg_catalog.text, OUT role pg_catalog.text, OUT verifier pg_catalog.text) \
+         RETURNS SETOF record LANGUAGE sql STABLE STRICT SECURITY DEFINER SET search_path = {LOOKUP_PATH} AS {}; \
+         REVOKE ALL ON FUNCTION {LOOKUP}(pg_catalog.text) FROM PUBLIC; GRANT USAGE ON SCHEMA {schema} TO {role}; \
+         GRANT EXECUTE ON FUNCTION {LOOKUP}(pg_catalog.text) TO {role}",
+        literal(LOOKUP_BODY)
+    )
+}
+
+/// Whether [`make_lookup`] was run, and nothing of it has changed.
+fn has_lookup() -> String {
+    format!(
+        "SELECT coalesce((SELECT count(*) = 1 AND bool_and(p.proname = 'lookup' AND p.prosrc = {} AND p.prosecdef
+                AND p.proowner = {BOOTSTRAP} AND n.nspowner = {BOOTSTRAP} AND p.proconfig = ARRAY[{}]
+                AND pg_get_function_identity_arguments(p.oid) = 'wanted text, OUT role text, OUT verifier text'
+                AND p.proacl::text = format('{{%1$s=X/%1$s,%2$s=X/%1$s}}', quote_ident(pg_get_userbyid({BOOTSTRAP})), {role})
+                AND n.nspacl::text = format('{{%1$s=UC/%1$s,%2$s=U/%1$s}}', quote_ident(pg_get_userbyid({BOOTSTRAP})), {role}))
+           FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = {role}), false)::text",
+        literal(LOOKUP_BODY),
+        literal(&format!("search_path={LOOKUP_PATH}")),
+        role = literal(POOLER_ROLE),
+    )
 }
 
 fn member_options(membership: &Membership, plain: bool) -> String {

@@ -16,7 +16,7 @@ const SENDERS: u32 = 20;
 /// Sessions that are reserved for superusers. The agent needs six, and two are for people. The agent's sessions are:
 /// its questions, its changes, its canary, one that shows that new ones are taken, one that proves what new ones see,
 /// and one for a checkpoint.
-const RESERVED: u32 = 8;
+const RESERVED: u32 = api::spec::RESERVED_CONNECTIONS;
 const MIB: u64 = 1 << 20;
 /// The least size of WAL, in MiB. A running PostgreSQL accepts less, but does not start with less than two segments. A
 /// segment has at most 16 MiB unless the user chose another size.

@@ -23,6 +23,9 @@ pub struct Catalogue {
     /// Extensions that can be made, by name. They are read only if a declared database has extensions.
     #[serde(default)]
     pub available: BTreeMap<String, Available>,
+    /// The function for poolers is there as it should be. It is read only if a Pooler is declared.
+    #[serde(default)]
+    pub has_lookup: bool,
     /// PostgreSQL before 16: a membership has no INHERIT and SET of its own.
     #[serde(default)]
     pub plain_memberships: bool,

@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::catalogue::Catalogue;
+use super::pooler::POOLER_ROLE;
 use super::statement::{Attributes, Membership, Privilege, Secret};
 
 /// What a resource declares. An agent that is older than a kind passes over what is declared of it.
@@ -17,6 +18,8 @@ pub enum Declared {
     Role(DeclaredRole),
     /// By a Database.
     Database(DeclaredDatabase),
+    /// By a Pooler.
+    Pooler(DeclaredPooler),
 }
 
 impl Declared {
@@ -25,6 +28,7 @@ impl Declared {
         match self {
             Self::Role(role) => &role.uid,
             Self::Database(database) => &database.uid,
+            Self::Pooler(pooler) => &pooler.uid,
         }
     }
 
@@ -33,6 +37,7 @@ impl Declared {
         match self {
             Self::Role(role) => role.policy,
             Self::Database(database) => database.policy,
+            Self::Pooler(_) => ManagementPolicy::Full,
         }
     }
 
@@ -41,6 +46,7 @@ impl Declared {
         match self {
             Self::Role(role) => role.going.is_some(),
             Self::Database(database) => database.drop,
+            Self::Pooler(_) => false,
         }
     }
 
@@ -49,7 +55,7 @@ impl Declared {
         match (self, other) {
             (Self::Role(role), Self::Role(other)) => role.going == other.going,
             (Self::Database(database), Self::Database(other)) => database.drop == other.drop,
-            (Self::Role(_), Self::Database(_)) | (Self::Database(_), Self::Role(_)) => false,
+            (Self::Role(_) | Self::Database(_) | Self::Pooler(_), _) => false,
         }
     }
 
@@ -60,7 +66,7 @@ impl Declared {
                 going: Some(Going::Quarantine),
                 ..
             }) => "quarantined",
-            Self::Role(_) | Self::Database(_) => "dropped",
+            Self::Role(_) | Self::Database(_) | Self::Pooler(_) => "dropped",
         }
     }
 
@@ -80,6 +86,7 @@ impl Declared {
                 })
             }
             Self::Database(database) => Self::Database(database.clone()),
+            Self::Pooler(pooler) => Self::Pooler(pooler.clone()),
         }
     }
 
@@ -98,6 +105,7 @@ impl Declared {
                 let found = named.or_else(|| catalogue.oid_and_comment(&temporary_name(&declared.uid)));
                 found.map(|(oid, _)| oid)
             }
+            Self::Pooler(_) => catalogue.roles.get(POOLER_ROLE).map(|role| role.oid),
         }
     }
 }
@@ -235,6 +243,23 @@ pub struct DeclaredDatabase {
     /// The OID of the database that is to go: one that was made again under the same name has another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oid: Option<u32>,
+}
+
+/// What a Pooler needs: all of a cluster share it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeclaredPooler {
+    /// UID of the Pooler.
+    pub uid: String,
+    /// PgBouncer, the only one so far; by this field the entry is known as a Pooler's.
+    pub pooler: PoolerProgram,
+}
+
+/// Which program pools connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PoolerProgram {
+    /// PgBouncer.
+    #[default]
+    PgBouncer,
 }
 
 /// An extension.

@@ -1,5 +1,5 @@
 //! What operator and agents tell each other: the operator writes what is declared into the Secret `NAME-access`, the primary's agent
-//! what became of it into the ConfigMap of that name. Both have one key for each DatabaseUser and each Database, its UID.
+//! what became of it into the ConfigMap of that name. Both have one key for each DatabaseUser, Database and Pooler, its UID.
 
 use api::declared::{Drift, PlannedStatement};
 use chrono::{DateTime, Utc};

@@ -22,6 +22,11 @@ const OF_CERTIFICATES: Membership = Membership {
     set: false,
 };
 
+/// How a role is a member of [`CERTIFICATES_ROLE`]. `plain`: in PostgreSQL before 16.
+pub(super) const fn certificates_membership(plain: bool) -> Membership {
+    if plain { PLAIN } else { OF_CERTIFICATES }
+}
+
 /// What PostgreSQL before 16 knows.
 const PLAIN: Membership = Membership {
     admin: false,
@@ -156,10 +161,7 @@ pub(super) fn of_memberships(
         let grant = Statement::GrantRole {
             role: CERTIFICATES_ROLE.to_owned(),
             to: declared.name.clone(),
-            membership: match plain {
-                true => PLAIN,
-                false => OF_CERTIFICATES,
-            },
+            membership: certificates_membership(plain),
             plain,
         };
         step(grant, false);

@@ -18,6 +18,7 @@ mod going;
 mod membership;
 mod model;
 mod plan;
+mod pooler;
 mod role;
 mod statement;
 
@@ -25,12 +26,13 @@ pub use catalogue::{
     Acl, Available, AvailableVersion, Catalogue, Closed, Content, Database, Extension, Relation, Role, Schema,
 };
 pub use declared::{
-    Access, Declared, DeclaredDatabase, DeclaredExtension, DeclaredRole, DeclaredSchema, Going, Password, mark,
-    mark_of_database, quarantine_mark, temporary_name,
+    Access, Declared, DeclaredDatabase, DeclaredExtension, DeclaredPooler, DeclaredRole, DeclaredSchema, Going,
+    Password, PoolerProgram, mark, mark_of_database, quarantine_mark, temporary_name,
 };
 pub use exchange::{Published, Report};
 pub use membership::CERTIFICATES_ROLE;
 pub use plan::{Batch, Plan, Step};
+pub use pooler::{LOOKUP, LOOKUP_DATABASE, POOLER_ROLE};
 pub use statement::{
     Attributes, DatabaseChange, ExtensionChange, Membership, Object, Privilege, RelationKind, SchemaChange, Secret,
     Statement,
@@ -47,6 +49,7 @@ pub fn plan(
     match declared {
         Declared::Role(role) => role::plan_role(role, catalogue, others, matches),
         Declared::Database(database) => database::plan_database(database, catalogue, others),
+        Declared::Pooler(_) => pooler::plan_poolers(catalogue),
     }
 }
 

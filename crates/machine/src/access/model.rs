@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::catalogue::{Acl, Catalogue, Closed, Database, Extension, Role, Schema};
+use super::pooler::POOLER_ROLE;
 use super::statement::{DatabaseChange, ExtensionChange, Membership, Object, Privilege, SchemaChange, Statement};
 
 impl Catalogue {
@@ -71,6 +72,10 @@ impl Catalogue {
             Statement::Database { name, change } => self.change_database(name, change)?,
             Statement::Schema { name, change } => self.change_schema(database, name, change)?,
             Statement::Extension { name, change } => self.change_extension(database, name, change)?,
+            Statement::MakeLookup => {
+                self.role(POOLER_ROLE)?;
+                self.has_lookup = true;
+            }
             Statement::Grant { on, privileges, to } => {
                 self.role(to)?;
                 let granted = self.acl(database, on)?.entry(to.clone()).or_default();

@@ -68,6 +68,8 @@ pub enum Statement {
         name: String,
         change: ExtensionChange,
     },
+    /// The function that tells poolers the verifiers of passwords, in a schema of its own, anew.
+    MakeLookup,
     Grant {
         on: Object,
         privileges: BTreeSet<Privilege>,
@@ -104,6 +106,7 @@ impl Statement {
             | Self::Reassign { .. }
             | Self::Schema { .. }
             | Self::Extension { .. }
+            | Self::MakeLookup
             | Self::Grant { .. }
             | Self::Revoke { .. } => false,
         }
@@ -128,6 +131,7 @@ impl Statement {
             | Self::EndSessions { .. }
             | Self::Database { .. }
             | Self::Schema { .. }
+            | Self::MakeLookup
             | Self::Grant { .. }
             | Self::Revoke { .. } => None,
         }

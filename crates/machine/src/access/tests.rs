@@ -336,6 +336,7 @@ proptest! {
                 | Statement::Comment { .. }
                 | Statement::Database { .. }
                 | Statement::Schema { .. }
+                | Statement::MakeLookup
                 | Statement::Extension { .. } => {}
             }
         }

@@ -164,6 +164,9 @@ fn late(facts: &Facts<'_>, authority: &AuthorityCertificate) -> Vec<String> {
     let (Some(agents), Some(_)) = (&observed.agents, &observed.application) else {
         return vec!["the Secrets, which were not read yet".to_owned()];
     };
+    if facts.observed.pods.get().is_none() {
+        return vec!["the instances, which were not read yet".to_owned()];
+    }
     let is_heard = |pod: &&Pod| {
         let fault = facts.report(pod).map(|report| report.fault.as_deref());
         fault.is_some_and(|fault| fault != Some(FAULT_SILENT))
@@ -180,9 +183,16 @@ fn late(facts: &Facts<'_>, authority: &AuthorityCertificate) -> Vec<String> {
         }
     });
     let mut late = rotation::late(&authority.authorities, &agents.digest, members);
+    // Whoever has the key that issued may not be trusted for as long as it pleases the writer of a DatabaseUser.
+    if authority.authorities.record.compromised {
+        return late;
+    }
+    if observed.clients_unread {
+        late.push("the DatabaseUsers and Poolers, which were not read yet".to_owned());
+    }
     let issuing = &authority.authorities.issuing;
     let clients = observed.clients.iter().filter(|(_, issuer)| *issuer != issuing);
-    late.extend(clients.map(|(user, _)| format!("DatabaseUser {user}")));
+    late.extend(clients.map(|(client, _)| client.clone()));
     late
 }
 

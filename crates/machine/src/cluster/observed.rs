@@ -281,9 +281,13 @@ pub struct Certificates {
     pub application: Option<ApplicationTrust>,
     /// The members' in the status, by pod name.
     pub members: BTreeMap<String, MemberCertificate>,
-    /// Key identifiers of the authorities that have issued applications' certificates, by the names of their DatabaseUsers.
+    /// Key identifiers of the authorities that have issued applications' certificates, by kind and name of their DatabaseUsers and
+    /// Poolers.
     #[serde(default)]
     pub clients: BTreeMap<String, String>,
+    /// Some of these could not be read.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub clients_unread: bool,
 }
 
 /// The authority as it stands in its Secret.

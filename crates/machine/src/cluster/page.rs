@@ -78,6 +78,14 @@ pub fn state_machine_page() -> String {
         let _ = writeln!(page, "| {} | {} | {} |", number + 1, rule.name, rule.what);
     }
     page.push_str(
+        "\n## Rules of poolers\n\n\
+         For each Pooler, tried in this order. Its pods decide for themselves when PgBouncer reads its configuration again.\n\n\
+         | # | rule | what |\n|---|---|---|\n",
+    );
+    for (number, rule) in crate::pooler::RULES.iter().enumerate() {
+        let _ = writeln!(page, "| {} | {} | {} |", number + 1, rule.name, rule.what);
+    }
+    page.push_str(
         "\n## Deadlines\n\n\
          Every wait outside `Ready`, `Hibernated` and `Failed` has one, unless the user wants it so\n\
          (`status.waiting.deadlineTime`). Some end with something else being done. After the others the phase stays,\n\

@@ -43,6 +43,9 @@ fn observed(spec: &DatabaseSpec, report: Report) -> Observed {
         report: Known::Known(Some(Report { of: now(), ..report })),
         has_reports: true,
         foreign: None,
+        parts: Default::default(),
+        instances: None,
+        certificate: None,
         faults: Default::default(),
     }
 }

@@ -101,6 +101,7 @@ impl<K: Declares> Controller for K {
             | Action::MakeCredentials
             | Action::CorrectCredentials
             | Action::MakeReports
+            | Action::MakeParts
             | Action::Withdraw => false,
         }
     }

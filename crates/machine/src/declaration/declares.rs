@@ -76,8 +76,41 @@ pub struct Observed {
     pub has_reports: bool,
     /// An object in which is handed on and told, and which belongs to somebody else, such as `Secret shop-access`.
     pub foreign: Option<String>,
+    /// The objects that are made for it in Kubernetes.
+    pub parts: Parts,
+    /// Its pods.
+    pub instances: Option<Instances>,
+    /// The certificate that is made with these objects.
+    pub certificate: Option<UserCertificate>,
     /// What failed and has not succeeded since, with the API server's words.
     pub faults: BTreeMap<Target, String>,
+}
+
+/// The objects that are made for a resource in Kubernetes, with the resource as their owner.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Parts {
+    /// Its kind has none.
+    #[default]
+    None,
+    /// They cannot be read now.
+    Unknown,
+    /// Not all are as they should be.
+    Differ,
+    /// They are.
+    Current,
+    /// One of them belongs to somebody else: its kind and name.
+    Foreign(String),
+}
+
+/// Pods of a Deployment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Instances {
+    /// All.
+    pub all: i32,
+    /// Those that take clients.
+    pub ready: i32,
+    /// Those that are as the Deployment wants them now.
+    pub updated: i32,
 }
 
 /// A ClusteredDatabase, as far as is read of it.
@@ -89,6 +122,8 @@ pub struct Cluster {
     pub idle: Option<String>,
     /// The role that owns its first database. The agents give it the password of another Secret.
     pub owner: String,
+    /// How many connections an instance has for applications, if its settings say that.
+    pub connections: Option<i32>,
 }
 
 /// A password in a Secret.
@@ -126,6 +161,8 @@ pub enum Target {
     Access,
     /// The ConfigMap `NAME-access`.
     Reports,
+    /// The objects that are made for it in Kubernetes.
+    Parts,
 }
 
 /// What can be done.
@@ -147,6 +184,8 @@ pub enum Action {
     Publish(Box<Declared>),
     /// Take it out of the Secret `NAME-access`.
     Withdraw,
+    /// Bring the objects that are made for it to what they should be.
+    MakeParts,
 }
 
 impl Action {
@@ -161,6 +200,7 @@ impl Action {
             Self::MakeReports => "MakeReports",
             Self::Publish(_) => "Publish",
             Self::Withdraw => "Withdraw",
+            Self::MakeParts => "MakeParts",
         }
     }
 }
@@ -175,6 +215,7 @@ impl Effect for Action {
             Self::MakeCredentials | Self::CorrectCredentials => Some(Target::Credentials),
             Self::MakeReports => Some(Target::Reports),
             Self::Publish(_) | Self::Withdraw => Some(Target::Access),
+            Self::MakeParts => Some(Target::Parts),
         }
     }
 
@@ -216,9 +257,9 @@ impl Decided for Decision {
 
 /// What a rule proposes.
 pub struct Proposal {
-    pub(super) action: Action,
-    pub(super) phase: DeclaredPhase,
-    pub(super) message: String,
+    pub(crate) action: Action,
+    pub(crate) phase: DeclaredPhase,
+    pub(crate) message: String,
 }
 
 /// One rule.

@@ -3,14 +3,16 @@
 //! with what is observed.
 //!
 //! The operator runs no SQL. It writes what is declared into the Secret `NAME-access`, and the primary's agent plans and runs the
-//! statements ([`crate::access`]). What differs between the kinds is in [`Declares`]: [`crate::user`], [`crate::database`].
+//! statements ([`crate::access`]). What differs between the kinds is in [`Declares`]: [`crate::user`], [`crate::database`], [`crate::pooler`].
 
 mod controller;
 mod declares;
 mod rules;
 
-pub use declares::{Action, Cluster, Credentials, Decision, Declares, Facts, Observed, Proposal, Rule, Target, Wanted};
+pub use declares::{
+    Action, Cluster, Credentials, Decision, Declares, Facts, Instances, Observed, Parts, Proposal, Rule, Target, Wanted,
+};
 pub(crate) use declares::{failed, pending, rule};
 pub(crate) use rules::{
-    cluster, conflict, drop_object, finalizer, foreign, invalid, publish, release, reports, size, tell, withdraw,
+    cluster, conflict, drop_object, finalizer, foreign, invalid, publish, release, reports, size, tell, told, withdraw,
 };

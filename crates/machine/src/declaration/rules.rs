@@ -227,7 +227,7 @@ fn differs<K: Declares>(facts: &Facts<'_, K>) -> Option<Proposal> {
     (!is_same || !is_current).then(|| facts.act(Action::Publish(Box::new(declared)), "handed to the agents"))
 }
 
-pub(super) fn told<K: Declares>(facts: &Facts<'_, K>) -> Proposal {
+pub(crate) fn told<K: Declares>(facts: &Facts<'_, K>) -> Proposal {
     if facts.observed.report == Known::Unknown {
         return pending(format!(
             "waiting for ConfigMap {}-access to be read",

@@ -1,10 +1,12 @@
 //! The machine of `DatabaseUser`, run by the operator: a role with its password and its grants ([`crate::declaration`]).
 
-use api::declared::DeclaredStatus;
+use api::declared::{DeclaredStatus, ManagementPolicy};
 use api::user::{DatabaseUserSpec, DatabaseUserStatus, OnDelete, Permission, refusal};
 use chrono::{DateTime, SubsecRound, Utc};
 
-use crate::access::{Access, Attributes, Declared, DeclaredRole, Going, Membership, Password, Privilege, Secret};
+use crate::access::{
+    Access, Attributes, Declared, DeclaredRole, Going, Membership, Password, Privilege, Published, Report, Secret,
+};
 use crate::declaration::{
     Action, Credentials, Declares, Facts, Observed, Proposal, Rule, Wanted, cluster, conflict, drop_object, failed,
     finalizer, foreign, invalid, pending, publish, release, reports, rule, size, tell, withdraw,
@@ -102,6 +104,14 @@ impl Declares for User {
             Credentials::Unknown | Credentials::Missing | Credentials::Unusable(_) => {}
         }
     }
+}
+
+/// Whether a certificate may be issued to the role: only when PostgreSQL has it as this DatabaseUser's. A certificate cannot be taken
+/// back, and whose a role of this name is the primary alone can say.
+pub fn may_have_certificate(spec: &DatabaseUserSpec, published: Option<&Published>, report: Option<&Report>) -> bool {
+    let told = report.filter(|report| published.is_some_and(|published| published.at == report.of));
+    let is_ours = told.is_some_and(|report| report.oid.is_some() && (report.refusal.is_none() || report.waits));
+    spec.client_certificate && spec.management_policy != ManagementPolicy::Observe && is_ours
 }
 
 fn owner(facts: &Facts<'_, User>) -> Option<Proposal> {

@@ -107,6 +107,9 @@ impl World {
             report: Known::Known(self.report.clone()),
             has_reports: self.has_reports,
             foreign: self.foreign.clone(),
+            parts: Default::default(),
+            instances: None,
+            certificate: None,
             faults: self.faults.clone(),
         }
     }
@@ -166,7 +169,7 @@ impl World {
     fn performs(&mut self, action: Action) {
         self.now += TimeDelta::milliseconds(1);
         match action {
-            Action::Wait => unreachable!("it is no effect"),
+            Action::Wait | Action::MakeParts => unreachable!("a user has no such effect"),
             Action::AddFinalizer => self.finalizer = true,
             Action::RemoveFinalizer => {
                 self.finalizer = false;
@@ -232,7 +235,7 @@ impl World {
     fn declares(&self) -> Option<DeclaredRole> {
         match &self.published.as_ref()?.declared {
             Declared::Role(role) => Some(role.clone()),
-            Declared::Database(_) => None,
+            Declared::Database(_) | Declared::Pooler(_) => None,
         }
     }
 
@@ -419,6 +422,60 @@ fn a_secret_that_cannot_be_used_fails_and_changes_nothing() {
     world.spec.login = true;
     let decision = world.decided_by(&observed);
     assert_eq!((decision.action, decision.phase), (Action::Wait, DeclaredPhase::Failed));
+}
+
+#[test]
+fn a_certificate_is_issued_when_postgresql_has_the_role_as_this_users() {
+    let wants = |more: serde_json::Value| {
+        let mut spec = json!({"clusterRef": {"name": "shop"}, "clientCertificate": true});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        serde_json::from_value::<DatabaseUserSpec>(spec).unwrap()
+    };
+    let at = |second: i64| chrono::DateTime::from_timestamp(second, 0).unwrap();
+    let spec = wants(json!({}));
+    let published = Published {
+        at: at(1),
+        declared: User::declared(&Wanted {
+            name: "orders",
+            uid: "u1",
+            generation: 1,
+            deleting: false,
+            finalizer: true,
+            spec: &spec,
+        }),
+    };
+    let ours = Report {
+        of: at(1),
+        oid: Some(16_384),
+        ..Report::default()
+    };
+    let may = |spec: &DatabaseUserSpec, report: &Report| may_have_certificate(spec, Some(&published), Some(report));
+    assert!(may(&spec, &ours));
+    let waits = Report {
+        refusal: Some("there is no database orders".to_owned()),
+        waits: true,
+        ..ours.clone()
+    };
+    assert!(may(&spec, &waits), "the role is there");
+    let refused = Report {
+        waits: false,
+        ..waits.clone()
+    };
+    let nobodys = Report {
+        oid: None,
+        ..ours.clone()
+    };
+    let earlier = Report {
+        of: at(0),
+        ..ours.clone()
+    };
+    for report in [&refused, &nobodys, &earlier] {
+        assert!(!may(&spec, report), "{report:?}");
+    }
+    assert!(!may_have_certificate(&spec, Some(&published), None));
+    assert!(!may_have_certificate(&spec, None, Some(&ours)));
+    assert!(!may(&wants(json!({"managementPolicy": "Observe"})), &ours));
+    assert!(!may(&wants(json!({"clientCertificate": false})), &ours));
 }
 
 #[test]

@@ -6,6 +6,7 @@ pub mod endpoint_slice;
 pub mod lease;
 pub mod network_policy;
 pub mod pod_template;
+pub mod pooler;
 pub mod resources;
 pub mod role;
 pub mod secrets;

@@ -1,5 +1,6 @@
 //! Who may connect to the database's pods.
 
+use api::names::LABEL_POOLED;
 use api::spec::NetworkPolicySpec;
 use k8s_openapi::api::networking::v1::{
     NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec as PolicySpec,
@@ -30,9 +31,20 @@ pub fn network_policy(subject: &Subject<'_>) -> NetworkPolicy {
             ..NetworkPolicyPeer::default()
         }]
     };
+    let poolers = NetworkPolicyPeer {
+        pod_selector: Some(labels(
+            [(LABEL_POOLED.to_owned(), subject.names.cluster().to_owned())].into(),
+        )),
+        ..NetworkPolicyPeer::default()
+    };
     let rules = [
         from(Some(vec![instances]), &[POSTGRES_PORT_NAME, PEER_PORT_NAME]),
-        from(clients.clone(), &[POSTGRES_PORT_NAME]),
+        from(
+            clients
+                .clone()
+                .map(|clients| clients.into_iter().chain([poolers]).collect()),
+            &[POSTGRES_PORT_NAME],
+        ),
         from(Some(monitoring.clone().unwrap_or_else(prometheus)), &[PROBES_PORT_NAME]),
     ];
     NetworkPolicy {
@@ -112,9 +124,12 @@ mod tests {
             to("probes", monitoring.clone()),
         ];
         assert_eq!(allowed(json!({"mode": "Managed"})), expected);
-        let shop = json!([{"namespaceSelector": {"matchLabels": {"team": "shop"}}, "podSelector": {}}]);
+        // The pods of poolers are never shut out.
+        let poolers = json!({"podSelector": {"matchLabels": {"clustereddatabase.io/pooled": "db"}}});
+        let mut shop = json!([{"namespaceSelector": {"matchLabels": {"team": "shop"}}, "podSelector": {}}]);
         let metrics = json!([{"ipBlock": {"cidr": "10.1.0.0/16"}}]);
         let named = allowed(json!({"mode": "Managed", "clients": shop, "monitoring": metrics}));
+        shop.as_array_mut().unwrap().push(poolers);
         let expected = [
             to("postgres", own.clone()),
             to("peer", own.clone()),
@@ -125,9 +140,11 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_lets_nobody_in() {
+    fn an_empty_list_lets_nobody_in_but_poolers() {
         let own = json!([{"podSelector": {"matchLabels": {"clustereddatabase.io/cluster": "db"}}}]);
         let nobody = allowed(json!({"mode": "Managed", "clients": [], "monitoring": []}));
-        assert_eq!(nobody, [to("postgres", own.clone()), to("peer", own)]);
+        let poolers = json!([{"podSelector": {"matchLabels": {"clustereddatabase.io/pooled": "db"}}}]);
+        let expected = [to("postgres", own.clone()), to("peer", own), to("postgres", poolers)];
+        assert_eq!(nobody, expected);
     }
 }

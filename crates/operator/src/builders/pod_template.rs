@@ -39,11 +39,11 @@ pub const TERMINATION_SECONDS: i64 = 60;
 
 /// Name of the port of probes and metrics.
 pub const PROBES_PORT_NAME: &str = "probes";
-const AGENT_VOLUME: &str = "agent";
-const RUN_VOLUME: &str = "run";
-const TMP_VOLUME: &str = "tmp";
+pub(super) const AGENT_VOLUME: &str = "agent";
+pub(super) const RUN_VOLUME: &str = "run";
+pub(super) const TMP_VOLUME: &str = "tmp";
 const SHM_VOLUME: &str = "shm";
-const TLS_VOLUME: &str = "tls";
+pub(super) const TLS_VOLUME: &str = "tls";
 const APP_VOLUME: &str = "app";
 const STORE_VOLUME: &str = "store";
 const RECOVERY_STORE_VOLUME: &str = "recovery-store";
@@ -52,7 +52,7 @@ const RECOVERY_BACKUPS_VOLUME: &str = "recovery-backups";
 /// The file of the store's authority in [`STORE_PATH`].
 const AUTHORITY_KEY: &str = "ca.crt";
 /// Read by the group (fsGroup) and by nobody else; PostgreSQL refuses keys that others may read.
-const SECRET_MODE: i32 = 0o440;
+pub(super) const SECRET_MODE: i32 = 0o440;
 
 /// The pod template, with its revisions as annotations.
 pub fn pod_template(subject: &Subject<'_>) -> PodTemplateSpec {
@@ -177,7 +177,7 @@ fn pod_spec(subject: &Subject<'_>) -> PodSpec {
     }
 }
 
-const fn pull_policy(policy: ImagePullPolicy) -> &'static str {
+pub(super) const fn pull_policy(policy: ImagePullPolicy) -> &'static str {
     match policy {
         ImagePullPolicy::IfNotPresent => "IfNotPresent",
         ImagePullPolicy::Always => "Always",
@@ -202,7 +202,7 @@ fn install_container(subject: &Subject<'_>) -> Container {
 }
 
 /// The agent's binary.
-fn agent() -> String {
+pub(super) fn agent() -> String {
     format!("{AGENT_PATH}/agent")
 }
 
@@ -249,8 +249,9 @@ fn postgres_container(subject: &Subject<'_>) -> Container {
     }
 }
 
-fn environment(subject: &Subject<'_>) -> Vec<EnvVar> {
-    let field = |name: &str, path: &str| EnvVar {
+/// A variable with a field of the pod.
+pub(super) fn field(name: &str, path: &str) -> EnvVar {
+    EnvVar {
         name: name.to_owned(),
         value: None,
         value_from: Some(EnvVarSource {
@@ -260,12 +261,19 @@ fn environment(subject: &Subject<'_>) -> Vec<EnvVar> {
             }),
             ..EnvVarSource::default()
         }),
-    };
-    let value = |name: &str, value: String| EnvVar {
+    }
+}
+
+/// A variable with this value.
+pub(super) fn value(name: &str, value: String) -> EnvVar {
+    EnvVar {
         name: name.to_owned(),
         value: Some(value),
         ..EnvVar::default()
-    };
+    }
+}
+
+fn environment(subject: &Subject<'_>) -> Vec<EnvVar> {
     let archives = subject.db.spec.backup.is_some();
     let archives = archives.then(|| value(ENV_ARCHIVES, "true".to_owned()));
     let always = [
@@ -422,7 +430,7 @@ fn default_spread(subject: &Subject<'_>) -> Vec<TopologySpreadConstraint> {
         .to_vec()
 }
 
-fn pod_security() -> PodSecurityContext {
+pub(super) fn pod_security() -> PodSecurityContext {
     PodSecurityContext {
         run_as_user: Some(POSTGRES_UID),
         run_as_group: Some(POSTGRES_UID),
@@ -438,7 +446,7 @@ fn pod_security() -> PodSecurityContext {
     }
 }
 
-fn container_security() -> SecurityContext {
+pub(super) fn container_security() -> SecurityContext {
     SecurityContext {
         allow_privilege_escalation: Some(false),
         capabilities: Some(Capabilities {
@@ -453,7 +461,7 @@ fn container_security() -> SecurityContext {
 }
 
 /// Asks within the container: what fails here ends the container, and so must not depend on who reaches its ports.
-fn alive_probe(period: i32, failures: i32) -> Probe {
+pub(super) fn alive_probe(period: i32, failures: i32) -> Probe {
     Probe {
         exec: Some(ExecAction {
             command: Some(vec![agent(), "alive".to_owned()]),
@@ -462,7 +470,7 @@ fn alive_probe(period: i32, failures: i32) -> Probe {
     }
 }
 
-fn ready_probe(period: i32, failures: i32) -> Probe {
+pub(super) fn ready_probe(period: i32, failures: i32) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
             path: Some("/readyz".to_owned()),

@@ -116,3 +116,23 @@ fn certificates_can_be_made_on_the_29th_of_february() {
     let leap = "2028-03-01T00:00:00Z".parse().unwrap();
     authority(&Subject::new(&db, &config).unwrap(), leap).unwrap();
 }
+
+#[test]
+fn a_certificate_is_current_until_its_renewal_or_until_another_authority_issues() {
+    let (db, config) = (smallest(), Config::default());
+    let subject = Subject::new(&db, &config).unwrap();
+    let issues = authority(&subject, now()).unwrap();
+    let pair = client("app", &issues, now()).unwrap();
+    let validity = read(&pair.certificate).unwrap().validity;
+    assert_eq!((validity.until - validity.from).num_days(), 91, "with the day before");
+    let renewal = validity.renewal();
+    assert!(is_current(&pair, &issues, renewal - chrono::TimeDelta::seconds(1)));
+    assert!(!is_current(&pair, &issues, renewal));
+    let later = authority(&subject, now()).unwrap();
+    assert!(!is_current(&pair, &later, now()));
+    let mixed = Pair {
+        key: client("app", &issues, now()).unwrap().key,
+        ..pair
+    };
+    assert!(!is_current(&mixed, &issues, now()));
+}

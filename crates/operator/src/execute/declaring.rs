@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::ClusteredDatabase;
 use api::names::{FINALIZER, Names};
+use api::user::UserCertificate;
 use chrono::{DateTime, Utc};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -15,10 +16,12 @@ use kube::core::PartialObjectMeta;
 use kube::core::metadata::PartialObjectMetaExt;
 use kube::core::object::{HasSpec, HasStatus};
 use kube::{Resource, ResourceExt};
-use machine::access::{Declared, DeclaredDatabase, DeclaredRole, Published, Report};
+use machine::access::{Declared, DeclaredDatabase, DeclaredPooler, DeclaredRole, Published, Report};
 use machine::cluster::{FaultKind, Known, ObjectVersion};
 use machine::database::Database;
-use machine::declaration::{Action, Cluster, Credentials, Decision, Declares, Observed, Target, Wanted};
+use machine::declaration::{
+    Action, Cluster, Credentials, Decision, Declares, Instances, Observed, Parts, Target, Wanted,
+};
 use machine::operation::idle;
 use machine::reconcile::{Controller, Next, Pass};
 use serde_json::{Value, json};
@@ -84,6 +87,30 @@ pub(super) trait Declaring: Declares<Spec: Send + Sync, Status: Send + Sync> {
         declared: Declared,
     ) -> impl Future<Output = Result<Option<Declared>, Failure>> + Send {
         ready(Ok(Some(declared)))
+    }
+
+    /// The objects that are made for it in Kubernetes, its pods, and the certificate among these objects.
+    fn parts(
+        _host: &Declarers<Self>,
+        _key: &Key,
+        _object: &Self::Object,
+        _cluster: Option<&ClusteredDatabase>,
+        _own: &mut Self::Own,
+        _now: DateTime<Utc>,
+    ) -> impl Future<Output = (Parts, Option<Instances>, Option<UserCertificate>)> + Send {
+        ready((Parts::None, None, None))
+    }
+
+    /// Brings these objects to what they should be.
+    ///
+    /// # Errors
+    /// Fails if the API server refuses it.
+    fn make_parts(
+        _host: &Declarers<Self>,
+        _own: &mut Self::Own,
+        _seen: &Seen<Self>,
+    ) -> impl Future<Output = Result<Outcome, Failure>> + Send {
+        ready(Ok(Outcome::Outdated))
     }
 
     /// When something is read again that no watch shows.
@@ -283,7 +310,7 @@ impl<D: Declaring> Declarers<D> {
     }
 
     /// What the primary has told of the resource with this UID; and whether there is a place for it.
-    fn report(&self, of: &Key, uid: &str) -> (Known<Option<Report>>, bool) {
+    pub(super) fn report(&self, of: &Key, uid: &str) -> (Known<Option<Report>>, bool) {
         match self.caches.config_maps.get(of, &Names::new(&*of.name).access()) {
             None => (Known::Unknown, true),
             Some(None) => (Known::Known(None), false),
@@ -447,6 +474,7 @@ fn of_nobody(declared: Declared) -> Declared {
     match declared {
         Declared::Role(role) => Declared::Role(DeclaredRole { uid, ..role }),
         Declared::Database(database) => Declared::Database(DeclaredDatabase { uid, ..database }),
+        Declared::Pooler(pooler) => Declared::Pooler(DeclaredPooler { uid, ..pooler }),
     }
 }
 
@@ -498,12 +526,15 @@ impl<D: Declaring> Host for Declarers<D> {
         };
         let around = (&published, cluster.as_ref().and_then(Option::as_deref));
         let credentials = D::credentials(self, key, &object, around, &mut memory.own, now).await;
+        let database = cluster.as_ref().and_then(Option::as_deref);
+        let (parts, instances, certificate) = D::parts(self, key, &object, database, &mut memory.own, now).await;
         let (report, has_reports) = self.report(&of, &uid);
         let faults = memory.pass.faults().iter();
         let told = |found: &ClusteredDatabase| Cluster {
             deleting: found.metadata.deletion_timestamp.is_some(),
             idle: idle(&found.spec),
             owner: found.spec.initdb().owner().to_owned(),
+            connections: found.spec.postgres.connections(),
         };
         let observed = Observed {
             cluster: cluster
@@ -515,6 +546,9 @@ impl<D: Declaring> Host for Declarers<D> {
             report,
             has_reports,
             foreign,
+            parts,
+            instances,
+            certificate,
             faults: faults.map(|(target, fault)| (*target, fault.message.clone())).collect(),
         };
         Sight::Seen(Box::new(Seen {
@@ -613,6 +647,7 @@ impl<D: Declaring> Host for Declarers<D> {
             Action::MakeReports => self.make_reports(seen).await,
             Action::Publish(declared) => self.publish(key, memory, seen, declared).await,
             Action::Withdraw => self.change_published(seen, None).await,
+            Action::MakeParts => D::make_parts(self, &mut memory.own, seen).await,
         }
     }
 
@@ -630,7 +665,7 @@ impl<D: Declaring> Host for Declarers<D> {
                 .resource_version
                 .clone(),
             Target::Reports => self.caches.config_maps.get(&of, &access)??.resource_version(),
-            Target::Credentials => None,
+            Target::Credentials | Target::Parts => None,
         }
     }
 

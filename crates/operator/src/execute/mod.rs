@@ -4,6 +4,7 @@ mod actions;
 mod asking;
 mod children;
 mod declaring;
+mod poolers;
 mod reads;
 mod status;
 mod users;
@@ -21,6 +22,7 @@ use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use machine::cluster::{Basis, Cluster, Decision, FaultKind, Observed, Target, Wanted, decide};
 use machine::database::Database;
+use machine::pooler::Pooler;
 use machine::protocol::settings_hash;
 use machine::reconcile::{Controller, Next, Pass};
 use machine::units::Bytes;
@@ -63,6 +65,7 @@ pub struct Executor {
     backups: Askers<OfBackups>,
     users: Declarers<User>,
     sql_databases: Declarers<Database>,
+    poolers: Declarers<Pooler>,
 }
 
 /// Signed certificates (PEM) by pod name.
@@ -99,6 +102,7 @@ impl Executor {
             backups: Askers::new(&requests, &caches, &metrics, &clock, &decisions),
             users: Declarers::new((&requests, &caches), &config, &metrics, (&clock, &identity), &handed_on),
             sql_databases: Declarers::new((&requests, &caches), &config, &metrics, (&clock, &identity), &handed_on),
+            poolers: Declarers::new((&requests, &caches), &config, &metrics, (&clock, &identity), &handed_on),
             requests,
             caches,
             config,
@@ -116,6 +120,7 @@ impl Executor {
     pub fn with_lead(mut self, lead: Lead) -> Self {
         self.users.lead = lead.clone();
         self.sql_databases.lead = lead.clone();
+        self.poolers.lead = lead.clone();
         self.lead = lead;
         self
     }
@@ -127,6 +132,7 @@ impl Executor {
         self.backups.clock = Arc::clone(&self.clock);
         self.users.clock = Arc::clone(&self.clock);
         self.sql_databases.clock = Arc::clone(&self.clock);
+        self.poolers.clock = Arc::clone(&self.clock);
         self
     }
 
@@ -151,6 +157,7 @@ impl Executor {
             Kind::Backup => reconcile::look(&self.backups, key).await,
             Kind::User => reconcile::look(&self.users, key).await,
             Kind::SqlDatabase => reconcile::look(&self.sql_databases, key).await,
+            Kind::Pooler => reconcile::look(&self.poolers, key).await,
             // Whatever is listed next brings all databases to be looked at again.
             Kind::Database if self.caches.databases.has(key) && !self.caches.are_complete() => Looked {
                 again: Some(UNTIL_LISTED),

@@ -13,7 +13,7 @@ use kube::{Resource, ResourceExt};
 use machine::access::{Declared, DeclaredRole, Password as DeclaredPassword, Published, Secret as Hidden};
 use machine::cluster::{Known, ObjectVersion, password_refusal};
 use machine::declaration::{Action, Credentials};
-use machine::user::{User, secret};
+use machine::user::{User, may_have_certificate, secret};
 use scram::Verifier;
 use serde_json::{Map, Value, json};
 
@@ -33,8 +33,7 @@ const READ_SOON: TimeDelta = TimeDelta::seconds(20);
 
 /// What was read of a password, and what it was compared with.
 pub(super) struct ReadCredentials {
-    generation: i64,
-    published: Option<DateTime<Utc>>,
+    basis: (i64, Option<DateTime<Utc>>, bool),
     at: DateTime<Utc>,
     found: Credentials,
 }
@@ -127,8 +126,9 @@ impl Declarers<User> {
             user.metadata.generation.unwrap_or(0),
             published.map(|published| published.at),
         );
-        let is_current =
-            |known: &ReadCredentials| (known.generation, known.published) == (generation, at) && now < known.again();
+        let may_certify = self.may_certify(key, user, published);
+        let basis = (generation, at, may_certify);
+        let is_current = |known: &ReadCredentials| known.basis == basis && now < known.again();
         if let Some(known) = memory.as_ref().filter(|known| is_current(known)) {
             return known.found.clone();
         }
@@ -137,7 +137,10 @@ impl Declarers<User> {
                 let stored = published.and_then(verifier);
                 let is_published = stored.is_some_and(|stored| stored.matches(password.as_str()));
                 let wanted = match cluster.filter(|_| user.spec.has_made_password()) {
-                    Some(cluster) => self.content(key, user, cluster, &password, Some(&secret)).await.ok(),
+                    Some(cluster) => {
+                        let found = (Some(&secret), may_certify);
+                        self.content(key, user, cluster, &password, found).await.ok()
+                    }
                     None => None,
                 };
                 Credentials::Usable {
@@ -149,8 +152,7 @@ impl Declarers<User> {
             Err(credentials) => credentials,
         };
         *memory = Some(ReadCredentials {
-            generation,
-            published: at,
+            basis,
             at: now,
             found: found.clone(),
         });
@@ -203,14 +205,22 @@ impl Declarers<User> {
         Ok((found, password))
     }
 
-    /// What the Secret with this password holds.
+    /// Whether the role may be given a certificate.
+    fn may_certify(&self, key: &Key, user: &DatabaseUser, published: Option<&Published>) -> bool {
+        let of = Key::database(&*key.namespace, &*user.spec.cluster_ref.name);
+        let (report, _) = self.report(&of, &user.uid().unwrap_or_default());
+        may_have_certificate(&user.spec, published, report.get().and_then(Option::as_ref))
+    }
+
+    /// What the Secret with this password holds. `found` is that Secret, and whether a certificate may be issued: otherwise one that is
+    /// in it stays.
     async fn content(
         &self,
         key: &Key,
         user: &DatabaseUser,
         cluster: &ClusteredDatabase,
         password: &Password,
-        found: Option<&Secret>,
+        (found, may_certify): (Option<&Secret>, bool),
     ) -> Result<BTreeMap<String, String>, Failure> {
         let subject = Subject::new(cluster, &self.config).map_err(impossible)?;
         let spec = &user.spec;
@@ -223,9 +233,11 @@ impl Declarers<User> {
         data.insert(secrets::CA_CERTIFICATE_KEY.to_owned(), trusted);
         if spec.client_certificate {
             let now = (self.clock)();
-            let pair = match found.and_then(|found| current(found, &authority, now)) {
+            let kept = found.and_then(pair);
+            let pair = match kept.filter(|kept| !may_certify || certificates::is_current(kept, &authority, now)) {
                 Some(pair) => pair,
-                None => certificates::client(role, &authority, now).map_err(impossible)?,
+                None if may_certify => certificates::client(role, &authority, now).map_err(impossible)?,
+                None => return Ok(data),
             };
             let verified = &data["uri-verify-full"];
             let uri = format!("{verified}&sslcert=/etc/{name}/tls.crt&sslkey=/etc/{name}/tls.key");
@@ -248,8 +260,10 @@ impl Declarers<User> {
         let Ok((found, password)) = self.read_password(key, &seen.object, &name).await else {
             return Ok(Outcome::Outdated);
         };
+        let published = seen.observed.published.get().and_then(Option::as_ref);
+        let may_certify = self.may_certify(key, &seen.object, published);
         let data = self
-            .content(key, &seen.object, cluster, &password, Some(&found))
+            .content(key, &seen.object, cluster, &password, (Some(&found), may_certify))
             .await?;
         let (uid, version) = (
             found.uid().unwrap_or_default(),
@@ -269,7 +283,9 @@ impl Declarers<User> {
             return Ok(Outcome::Outdated);
         };
         let password = Password::generate().map_err(impossible)?;
-        let data = self.content(key, &seen.object, cluster, &password, None).await?;
+        let data = self
+            .content(key, &seen.object, cluster, &password, (None, false))
+            .await?;
         let metadata = ObjectMeta {
             name: Some(name),
             namespace: Some(key.namespace.clone()),
@@ -321,16 +337,12 @@ fn certificate(secret: &Secret) -> Option<UserCertificate> {
     })
 }
 
-/// The certificate in this Secret, if this authority has issued it and it need not be renewed.
-fn current(secret: &Secret, authority: &Pair, now: DateTime<Utc>) -> Option<Pair> {
-    let pair = Pair {
+/// The certificate in this Secret, with its key.
+fn pair(secret: &Secret) -> Option<Pair> {
+    Some(Pair {
         certificate: secrets::text(secret, secrets::CERTIFICATE_KEY)?,
         key: secrets::text(secret, secrets::KEY_KEY)?,
-    };
-    let read = certificates::read(&pair.certificate)?;
-    let issuer = certificates::read(&authority.certificate)?.identifier;
-    let is_current = read.issuer == issuer && now < read.validity.renewal() && certificates::belong_together(&pair);
-    is_current.then_some(pair)
+    })
 }
 
 /// The verifier that is handed on.
@@ -340,7 +352,7 @@ fn verifier(published: &Published) -> Option<Verifier> {
             password: DeclaredPassword::Verifier(Hidden(text)),
             ..
         }) => Verifier::parse(text),
-        Declared::Role(_) | Declared::Database(_) => None,
+        Declared::Role(_) | Declared::Database(_) | Declared::Pooler(_) => None,
     }
 }
 
@@ -354,47 +366,5 @@ impl ReadCredentials {
                     READ_SOON
                 }
             }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::builders::fixture::smallest;
-    use crate::config::Config;
-
-    #[test]
-    fn a_certificate_is_kept_until_its_renewal_or_until_another_authority_issues() {
-        let (db, config) = (smallest(), Config::default());
-        let subject = Subject::new(&db, &config).unwrap();
-        let now: DateTime<Utc> = "2027-01-01T00:00:00Z".parse().unwrap();
-        let authority = certificates::authority(&subject, now).unwrap();
-        let pair = certificates::client("app", &authority, now).unwrap();
-        let read = certificates::read(&pair.certificate).unwrap();
-        assert_eq!(
-            (read.validity.until - read.validity.from).num_days(),
-            91,
-            "with the day before"
-        );
-        let of = |pair: &Pair| {
-            let data = [
-                (secrets::CERTIFICATE_KEY.to_owned(), pair.certificate.clone()),
-                (secrets::KEY_KEY.to_owned(), pair.key.clone()),
-            ];
-            secrets::secret(ObjectMeta::default(), secrets::BINDING, data.into())
-        };
-        let is_kept = |secret: &Secret, authority: &Pair, now| current(secret, authority, now).is_some();
-        let renewal = read.validity.renewal();
-        assert!(is_kept(&of(&pair), &authority, renewal - TimeDelta::seconds(1)));
-        assert!(!is_kept(&of(&pair), &authority, renewal));
-        let later = certificates::authority(&subject, now).unwrap();
-        assert!(!is_kept(&of(&pair), &later, now));
-        let other = certificates::client("app", &authority, now).unwrap();
-        let mixed = Pair {
-            key: other.key,
-            ..pair.clone()
-        };
-        assert!(!is_kept(&of(&mixed), &authority, now));
-        assert!(!is_kept(&Secret::default(), &authority, now));
     }
 }

@@ -10,7 +10,7 @@ mod secrets;
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::names::{CONTAINER, Names, parse_claim};
-use api::{ClusteredDatabase, DatabaseUser, moment};
+use api::{ClusteredDatabase, moment};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
@@ -27,7 +27,7 @@ pub use resources::resources;
 pub use secrets::{Checked, check};
 
 use crate::builders::Subject;
-use crate::cache::Key;
+use crate::cache::{Key, Kind};
 use crate::caches::Caches;
 use crate::certificates::read;
 use crate::memory::Memory;
@@ -158,20 +158,44 @@ fn certificate(pem: &str) -> Option<MemberCertificate> {
     })
 }
 
-/// Who has issued the certificates of users of this database, as far as their status says it.
-fn clients(caches: &Caches, key: &Key) -> BTreeMap<String, String> {
-    let users = caches
-        .declared_in(key)
-        .into_iter()
-        .filter_map(|key| caches.users.own(&key)?);
-    let certified = users.filter(|user| user.spec.client_certificate);
-    let issuer = |user: &DatabaseUser| Some(user.status.as_ref()?.certificate.as_ref()?.issuer.clone());
-    certified
-        .filter_map(|user| Some((user.name_any(), issuer(&user)?)))
-        .collect()
+/// Who has issued the certificates of users and poolers of this database, as far as their status says it; `None` if some of them cannot
+/// be read. One that is being deleted has its certificate no longer.
+fn clients(caches: &Caches, key: &Key) -> Option<BTreeMap<String, String>> {
+    if !caches.users.is_listed() || !caches.poolers.is_listed() {
+        return None;
+    }
+    let mut clients = BTreeMap::new();
+    for key in caches.declared_in(key) {
+        let (metadata, certificate) = match key.kind {
+            Kind::User => {
+                let Some(user) = caches.users.own(&key)? else { continue };
+                let certificate = user.status.as_ref().and_then(|status| status.certificate.clone());
+                (
+                    user.metadata.clone(),
+                    certificate.filter(|_| user.spec.client_certificate),
+                )
+            }
+            Kind::Pooler => {
+                let Some(pooler) = caches.poolers.own(&key)? else {
+                    continue;
+                };
+                let certificate = pooler.status.as_ref().and_then(|status| status.certificate.clone());
+                (pooler.metadata.clone(), certificate)
+            }
+            Kind::Database | Kind::Operation | Kind::Backup | Kind::SqlDatabase => continue,
+        };
+        let kind = if key.kind == Kind::User {
+            "DatabaseUser"
+        } else {
+            "Pooler"
+        };
+        let issuer = certificate.filter(|_| metadata.deletion_timestamp.is_none());
+        clients.extend(issuer.map(|issuer| (format!("{kind} {}", key.name), issuer.issuer)));
+    }
+    Some(clients)
 }
 
-fn certificates(db: &ClusteredDatabase, memory: &Memory, clients: BTreeMap<String, String>) -> Certificates {
+fn certificates(db: &ClusteredDatabase, memory: &Memory, clients: Option<BTreeMap<String, String>>) -> Certificates {
     let members = db.status.iter().flat_map(|status| &status.members);
     let checked = |kind: OwnedObject| memory.checked.get(&kind);
     Certificates {
@@ -181,7 +205,8 @@ fn certificates(db: &ClusteredDatabase, memory: &Memory, clients: BTreeMap<Strin
         members: members
             .filter_map(|(pod, member)| Some((pod.clone(), certificate(member.certificate.as_deref()?)?)))
             .collect(),
-        clients,
+        clients_unread: clients.is_none(),
+        clients: clients.unwrap_or_default(),
     }
 }
 

@@ -6,18 +6,20 @@ use fake_api::faults::Faults;
 use machine::access::{Database, Role, mark_of_database};
 use serde_json::{Value, json};
 
-use super::declared::{Declared, handed_on, one};
+use super::declared::{Declared, dropping, handed_on, one};
 use super::world::{LONG, Operator, World, run};
 
 const DATABASES: Declared = Declared {
     plural: "databases",
     kind: "Database",
     spec: || json!({"owner": "app", "schemas": [{"name": "sales"}]}),
+    drops: dropping,
 };
 const USERS: Declared = Declared {
     plural: "databaseusers",
     kind: "DatabaseUser",
     spec: || json!({}),
+    drops: dropping,
 };
 
 /// There is the role `app`.

@@ -18,6 +18,8 @@ pub struct Declared {
     pub kind: &'static str,
     /// A spec without the reference to the cluster.
     pub spec: fn() -> Value,
+    /// What is added to it so that its object goes with it.
+    pub drops: fn() -> Value,
 }
 
 impl Declared {
@@ -59,7 +61,7 @@ impl Declared {
                 let world = World::new(Faults::none(), Duration::from_secs(1));
                 let _operator = one(&world, prepare).await;
                 self.declare(&world, "stays", &json!({}));
-                self.declare(&world, "goes", &json!({"onDelete": "Drop"}));
+                self.declare(&world, "goes", &(self.drops)());
                 for name in ["stays", "goes"] {
                     world.until("ready", |world| self.is(world, name, "Ready")).await;
                 }
@@ -129,7 +131,7 @@ impl Declared {
                 std::future::pending::<()>().await;
             };
             let course = async {
-                self.declare(&world, "o", &json!({"onDelete": "Drop"}));
+                self.declare(&world, "o", &(self.drops)());
                 world.until("ready", |world| self.is(world, "o", "Ready")).await;
                 check(&world, true);
                 world.delete(self.plural, "o");
@@ -147,6 +149,11 @@ impl Declared {
             trace.filter(|line| line.ends_with(')')).collect()
         })
     }
+}
+
+/// What makes users and databases take their objects with them.
+pub fn dropping() -> Value {
+    json!({"onDelete": "Drop"})
 }
 
 /// Keys of the Secret that agents read.

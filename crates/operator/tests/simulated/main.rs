@@ -15,6 +15,7 @@ mod declared;
 mod kept;
 mod operations;
 mod panics;
+mod poolers;
 mod record;
 mod repair;
 mod requests;

@@ -12,7 +12,7 @@ use operator::certificates;
 use operator::config::Config;
 use serde_json::{Value, json};
 
-use super::declared::{Declared, handed_on};
+use super::declared::{Declared, dropping, handed_on};
 use super::world::{LONG, NAME, Operator, World, run};
 
 const USERS: &str = "databaseusers";
@@ -20,6 +20,7 @@ const KIND: Declared = Declared {
     plural: USERS,
     kind: "DatabaseUser",
     spec: || json!({"database": "app", "permissions": ["SELECT", "INSERT"]}),
+    drops: dropping,
 };
 
 pub fn declare(world: &World, name: &str, spec: &Value) {
@@ -100,6 +101,24 @@ fn a_user_with_a_certificate_gets_one_and_goes_back_to_the_password() {
     run(1, async || {
         let world = World::new(Faults::none(), Duration::from_secs(1));
         let _operator = one(&world).await;
+        // Of a role that somebody else has made, nobody gets a certificate.
+        let mighty = machine::access::Role {
+            is_mighty: true,
+            ..Default::default()
+        };
+        world
+            .agents
+            .lock()
+            .unwrap()
+            .catalogue
+            .roles
+            .insert("boss".to_owned(), mighty);
+        declare(&world, "boss", &json!({"clientCertificate": true}));
+        world.until("refused", |world| is(world, "boss", "Failed")).await;
+        world.rests(LONG).await;
+        assert!(text(&world, "boss-credentials", "password").is_some());
+        assert_eq!(text(&world, "boss-credentials", "tls.crt"), None);
+
         declare(&world, "orders-rw", &json!({"clientCertificate": true}));
         world.until("ready", |world| is(world, "orders-rw", "Ready")).await;
         let secret = "orders-rw-credentials";

@@ -102,6 +102,11 @@ impl World {
             Definition::new(&definition).into()
         });
         store.define(Arc::clone(&DATABASES));
+        static POOLERS: LazyLock<Arc<Definition>> = LazyLock::new(|| {
+            let definition = serde_json::to_value(api::pooler::crd()).expect("JSON");
+            Definition::new(&definition).into()
+        });
+        store.define(Arc::clone(&POOLERS));
         let mut world = Self {
             server: Server::new(store, faults, Clock::starting(epoch)),
             agents: Arc::default(),

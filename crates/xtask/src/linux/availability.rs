@@ -18,7 +18,7 @@ use e2e::{Images, Namespace};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use suites::shell::repository;
-use testbed::{Options, POSTGRES_IMAGE, Testbed};
+use testbed::{Options, POOLER_IMAGE, POSTGRES_IMAGE, Testbed};
 
 use super::{demo, image};
 
@@ -276,6 +276,7 @@ impl Bench {
             let images = Images {
                 operator,
                 postgres: POSTGRES_IMAGE.to_owned(),
+                pooler: POOLER_IMAGE.to_owned(),
             };
             e2e::install::install(&client, &repository()?, &images).await?;
             Namespace::fresh(client, &arguments.namespace).await?

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt};
 use suites::shell::{cargo_command, repository, step};
-use testbed::{Options, POSTGRES_IMAGE, Testbed};
+use testbed::{Options, POOLER_IMAGE, POSTGRES_IMAGE, Testbed};
 
 use super::backup::Spread;
 use super::{backup, demo, image};
@@ -61,6 +61,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let images = Images {
         operator,
         postgres: POSTGRES_IMAGE.to_owned(),
+        pooler: POOLER_IMAGE.to_owned(),
     };
     e2e::install::install(&client, &repository()?, &images).await?;
     let namespace = Namespace::fresh(client.clone(), NAMESPACE).await?;

@@ -4,7 +4,7 @@
 //! alone. So does a test that is not in this list.
 
 /// Suites and their tests.
-const BESIDE: [(&str, &[&str]); 12] = [
+const BESIDE: [(&str, &[&str]); 13] = [
     (
         "admission",
         &[
@@ -73,6 +73,10 @@ const BESIDE: [(&str, &[&str]); 12] = [
             "a_database_hibernates_and_wakes_with_its_rows",
             "a_fenced_primary_is_replaced_and_its_pod_and_volume_stay",
         ],
+    ),
+    (
+        "pooler",
+        &["a_pooler_serves_through_a_move_of_the_primary_and_is_changed_without_a_restart"],
     ),
     (
         "users",

@@ -9,7 +9,7 @@ use api::declared::DeclaredPhase;
 use api::names::CONTAINER;
 use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, Restart, Switchover};
 use api::spec::RecoveryTarget;
-use api::{ClusteredDatabase, Database};
+use api::{ClusteredDatabase, Database, Pooler};
 use clap::Args;
 use e2e::store::{BUCKET, Store, close_segment};
 use e2e::wait::{Seen, until};
@@ -19,7 +19,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use machine::units::Bytes;
 use serde_json::json;
 use suites::shell;
-use testbed::{Options, POSTGRES_IMAGE, Testbed, progress};
+use testbed::{Options, POOLER_IMAGE, POSTGRES_IMAGE, Testbed, progress};
 
 use super::background::Background;
 use super::image;
@@ -45,6 +45,9 @@ pub struct Arguments {
     /// PostgreSQL 17 image, with --context.
     #[arg(long, default_value = "clustereddatabase/postgres:17", requires = "context")]
     postgres_image: String,
+    /// PgBouncer image, with --context.
+    #[arg(long, default_value = "clustereddatabase/pooler:1.24", requires = "context")]
+    pooler_image: String,
     /// Leave the database running at the end.
     #[arg(long)]
     keep: bool,
@@ -71,6 +74,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let sql = write(&namespace, &images, &mut summary).await?;
     declare_user(&namespace, &sql, &mut summary).await?;
     declare_database(&namespace, &mut summary).await?;
+    declare_pooler(&namespace, &sql, &mut summary).await?;
     change(&namespace, &mut summary).await?;
     let rows = ROWS + operate(&namespace, &sql, &mut summary).await?;
     kill_primary(&namespace, &sql, rows, &mut summary).await?;
@@ -113,6 +117,7 @@ async fn prepare(arguments: &Arguments) -> Result<(kube::Client, Images, Option<
         let images = Images {
             operator: arguments.operator_image.clone(),
             postgres: arguments.postgres_image.clone(),
+            pooler: arguments.pooler_image.clone(),
         };
         return Ok((client, images, None));
     }
@@ -126,6 +131,7 @@ async fn prepare(arguments: &Arguments) -> Result<(kube::Client, Images, Option<
     let images = Images {
         operator,
         postgres: POSTGRES_IMAGE.to_owned(),
+        pooler: POOLER_IMAGE.to_owned(),
     };
     let path = testbed.kubeconfig_path().to_owned();
     Ok((e2e::connect(Some(&path), None).await?, images, Some(path)))
@@ -205,6 +211,37 @@ async fn declare_database(namespace: &Namespace, summary: &mut Vec<String>) -> R
     println!("    it belongs to app, and has pg_trgm");
     summary.push(format!(
         "database made: Ready after {:.1} s, belongs to app, has pg_trgm",
+        time.as_secs_f64()
+    ));
+    Ok(())
+}
+
+/// Puts PgBouncer in front of the database, and shows that many clients share few connections.
+async fn declare_pooler(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<String>) -> Result<()> {
+    say("a Pooler: two pods of PgBouncer, which share ten connections to PostgreSQL");
+    let limits = json!({"poolSize": 5, "maxServerConnections": 10});
+    let spec = json!({"clusterRef": {"name": DATABASE}, "limits": limits});
+    let pooler = Pooler::new("demo-pool", serde_json::from_value(spec)?);
+    namespace.api().create(&PostParams::default(), &pooler).await?;
+    let (_, time) = namespace
+        .wait_declared("demo-pool", DeclaredPhase::Ready, BOUND, |pooler: &Pooler| {
+            Some(&pooler.status.as_ref()?.declared)
+        })
+        .await?;
+    let uri = namespace.secret_text(&format!("{DATABASE}-app"), "uri").await?;
+    let uri = uri.replace(&format!("@{DATABASE}-rw."), "@demo-pool.");
+    // Forty sessions at once, each of which works for a moment.
+    let clients = "for i in $(seq 40); do psql \"$1\" -Atc 'SELECT pg_backend_pid() FROM pg_sleep(0.2)' & done; wait";
+    let answers = sql.run(&["sh", "-c", clients, "sh", &uri]).await?;
+    let backends: std::collections::BTreeSet<&str> = answers.lines().collect();
+    let (answered, shared) = (answers.lines().count(), backends.len());
+    anyhow::ensure!(
+        answered == 40 && shared <= 10,
+        "{answered} answers from {shared} backends"
+    );
+    println!("    40 clients at once were served by {shared} connections");
+    summary.push(format!(
+        "pooler made: Ready after {:.1} s, 40 clients shared {shared} connections",
         time.as_secs_f64()
     ));
     Ok(())

@@ -14,7 +14,7 @@ use e2e::soak::check::describe;
 use e2e::soak::run::{Done, Plan, judge, run as make, spec, transactions};
 use e2e::{Images, Namespace};
 use suites::shell::repository;
-use testbed::{Options, POSTGRES_IMAGE, Testbed};
+use testbed::{Options, POOLER_IMAGE, POSTGRES_IMAGE, Testbed};
 
 use super::image;
 
@@ -120,6 +120,7 @@ async fn prepare(arguments: &Arguments) -> Result<(Subject, String)> {
             let images = Images {
                 operator,
                 postgres: POSTGRES_IMAGE.to_owned(),
+                pooler: POOLER_IMAGE.to_owned(),
             };
             e2e::install::install(&client, &repository()?, &images).await?;
             (client, Some(Arc::new(testbed)), image)

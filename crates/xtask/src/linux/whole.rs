@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use e2e::{KUBECONFIG_VARIABLE, OPERATOR_BINARY_VARIABLE, OPERATOR_IMAGE_VARIABLE, WRITER_IMAGE_VARIABLE};
 use suites::Suite;
 use suites::shell::{cargo_command, repository};
-use testbed::{Options, POSTGRES_IMAGE, Testbed};
+use testbed::{Options, POOLER_IMAGE, POSTGRES_IMAGE, Testbed};
 
 use super::background::{Background, nice};
 use super::{beside, image, packages};
@@ -110,6 +110,7 @@ async fn on_a_cluster(suites: &[Suite], name: Option<&str>, tally: &mut summary:
     let images = e2e::Images {
         operator: operator.clone(),
         postgres: POSTGRES_IMAGE.to_owned(),
+        pooler: POOLER_IMAGE.to_owned(),
     };
     println!("==> installing the operator");
     e2e::install::install(&client, &repository()?, &images).await?;

@@ -16,6 +16,7 @@ mod instance;
 mod lease;
 mod observer;
 mod page;
+mod pooler;
 mod quorum;
 mod reconcile;
 #[cfg(test)]
@@ -188,6 +189,7 @@ pub fn all() -> impl Iterator<Item = &'static Mutant> {
         volume::MUTANTS,
         archive::MUTANTS,
         access::MUTANTS,
+        pooler::MUTANTS,
         cluster_objects::MUTANTS,
         cluster_changes::MUTANTS,
         cluster_removal::MUTANTS,

@@ -419,10 +419,22 @@ fn each_step_waits_for_secrets_and_for_every_instance_that_has_a_pod() {
     load(&mut scene);
     assert_eq!(step(&scene), Rotation::Retire);
     let clients = &mut scene.observed.certificates.clients;
-    clients.insert("orders-rw".to_owned(), "1".to_owned());
+    clients.insert("DatabaseUser orders-rw".to_owned(), "1".to_owned());
     assert_eq!(waits(&scene).1, "waits for DatabaseUser orders-rw");
+    authorities(&mut scene).record.compromised = true;
+    assert_eq!(step(&scene), Rotation::Retire, "a key in wrong hands waits for no user");
+    authorities(&mut scene).record.compromised = false;
     let clients = &mut scene.observed.certificates.clients;
-    clients.insert("orders-rw".to_owned(), "2".to_owned());
+    clients.insert("DatabaseUser orders-rw".to_owned(), "2".to_owned());
+    scene.observed.certificates.clients_unread = true;
+    assert_eq!(
+        waits(&scene).1,
+        "waits for the DatabaseUsers and Poolers, which were not read yet"
+    );
+    scene.observed.certificates.clients_unread = false;
+    let pods = std::mem::replace(&mut scene.observed.pods, crate::cluster::Known::Unknown);
+    assert_eq!(waits(&scene).1, "waits for the instances, which were not read yet");
+    scene.observed.pods = pods;
     assert_eq!(step(&scene), Rotation::GiveTime, "the application reads it");
     authorities(&mut scene).record.since = Some(scene.now);
     assert_eq!(waits(&scene).0, RotationState::Retire);

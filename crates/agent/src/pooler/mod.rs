@@ -1,0 +1,469 @@
+//! The first process of a pooler's pod: it keeps PgBouncer running as [`machine::pooler::pod`] decides. It reads its Pooler and the
+//! EndpointSlice of the primary, and writes nothing in Kubernetes: while the API server or the operator is away, what runs goes on.
+
+mod metrics;
+
+use std::fs;
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use api::names::{
+    ALIVE_SOCKET, ENV_CLUSTER, ENV_NAMESPACE, ENV_POOLER, ENV_PROCESSES, Names, PROBE_PORT, RUN_PATH, TLS_PATH,
+};
+use api::pooler::{PoolerRole, PoolerSpec};
+use api::{Guarded, Pooler};
+use http_body_util::Full;
+use hyper::{Response, StatusCode};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::{Api, Client};
+use listen::{Bounds, Port};
+use machine::instance::Reading;
+use machine::pooler::pod::{self, Action, Observed, Process, Stop, Wanted};
+use machine::pooler::settings::{Places, Server, configuration};
+use sha2::{Digest, Sha256};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::kubernetes::watch;
+use crate::process::{Exit, Signal, Supervisor};
+
+/// PgBouncer's program.
+const PROGRAM: &str = "pgbouncer";
+/// Its port for clients.
+const PORT: u16 = 5432;
+/// What the container mounts as `/etc/hosts`, in [`RUN_PATH`].
+const HOSTS: &str = "hosts";
+/// How often the mounted certificates are read: nothing tells of a change.
+const CERTIFICATES: Duration = Duration::from_secs(2);
+/// The longest time without a decision.
+const TICK: Duration = Duration::from_secs(1);
+/// The event loop counts as hung after this long.
+const HUNG: Duration = Duration::from_secs(10);
+/// Connections to the port of probes and metrics.
+const BOUNDS: Bounds = Bounds {
+    all: 64,
+    each_source: 32,
+};
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// What the loop is told.
+enum Event {
+    Pooler(Reading<Pooler>),
+    Route(Reading<EndpointSlice>),
+    Certificates(String),
+    Told,
+}
+
+/// What probes and scrapers are told.
+struct Told {
+    ready: Result<(), String>,
+    beat: Instant,
+    metrics: String,
+}
+
+/// Runs until the pod is told to go and all processes have ended.
+///
+/// # Errors
+/// Fails if the environment or the container is not as the operator makes it.
+pub fn work() -> anyhow::Result<()> {
+    crate::logs::init();
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        anyhow::bail!("install the cryptography provider");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(run());
+    if let Err(error) = &result {
+        tracing::error!("{error:#}");
+    }
+    crate::logs::flush();
+    // When the first process exits, the kernel ends what is left.
+    std::process::exit(i32::from(result.is_err()));
+}
+
+/// Makes the file that the container mounts as `/etc/hosts`: for the init container.
+///
+/// # Errors
+/// Fails if it cannot be written.
+pub fn make_hosts(path: &Path) -> anyhow::Result<()> {
+    fs::write(path, "127.0.0.1 localhost\n::1 localhost\n").with_context(|| format!("write {}", path.display()))
+}
+
+async fn run() -> anyhow::Result<()> {
+    let variable = |name: &str| std::env::var(name).with_context(|| format!("read the environment variable {name}"));
+    let (name, namespace) = (variable(ENV_POOLER)?, variable(ENV_NAMESPACE)?);
+    let names = Names::new(variable(ENV_CLUSTER)?);
+    let processes: u32 = variable(ENV_PROCESSES)?
+        .parse()
+        .context("read the number of processes")?;
+    let told = Arc::new(Mutex::new(Told {
+        ready: Err("it has only just started".to_owned()),
+        beat: Instant::now(),
+        metrics: String::new(),
+    }));
+    let alive = Arc::clone(&told);
+    listen::alive::answer(Path::new(ALIVE_SOCKET), move || {
+        let silent = lock(&alive).beat.elapsed();
+        (silent < HUNG)
+            .then_some(())
+            .ok_or_else(|| format!("no decision for {} s", silent.as_secs()))
+    })?;
+    let (supervisor, exits) = Supervisor::start()?;
+    let (events, received) = unbounded_channel();
+    follow_signals(events.clone())?;
+    let client = Client::try_default().await.context("find the API server")?;
+    follow_objects(&client, &namespace, (name, names.rw()), &events);
+    tokio::spawn(follow_certificates(events));
+    serve(Arc::clone(&told))?;
+    tokio::spawn(metrics::collect(processes, {
+        let told = Arc::clone(&told);
+        move |text| lock(&told).metrics = text
+    }));
+    let mut pooler = Runs {
+        names,
+        namespace,
+        supervisor,
+        told,
+        spec: None,
+        route: None,
+        certificates: None,
+        stopping: None,
+        written: None,
+        processes: (0..processes).map(|_| Runner::default()).collect(),
+    };
+    pooler.run(received, exits).await
+}
+
+fn lock(told: &Mutex<Told>) -> std::sync::MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn follow_signals(events: UnboundedSender<Event>) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for _ in signals.forever() {
+            let _ = events.send(Event::Told);
+        }
+    })?;
+    Ok(())
+}
+
+fn follow_objects(
+    client: &Client,
+    namespace: &str,
+    (pooler, route): (String, String),
+    events: &UnboundedSender<Event>,
+) {
+    let poolers: Api<Guarded<Pooler>> = Api::namespaced(client.clone(), namespace);
+    let routes: Api<Guarded<EndpointSlice>> = Api::namespaced(client.clone(), namespace);
+    let (of_poolers, of_routes) = (events.clone(), events.clone());
+    tokio::spawn(async move {
+        watch(poolers, pooler, |reading| {
+            let _ = of_poolers.send(Event::Pooler(reading));
+            std::future::ready(())
+        })
+        .await;
+    });
+    tokio::spawn(async move {
+        watch(routes, route, |reading| {
+            let _ = of_routes.send(Event::Route(reading));
+            std::future::ready(())
+        })
+        .await;
+    });
+}
+
+async fn follow_certificates(events: UnboundedSender<Event>) {
+    let mut known = None;
+    loop {
+        match read_certificates(Path::new(TLS_PATH)) {
+            Ok(found) if known.as_ref() != Some(&found) => {
+                known = Some(found.clone());
+                let _ = events.send(Event::Certificates(found));
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!("read the certificates: {error}"),
+        }
+        tokio::time::sleep(CERTIFICATES).await;
+    }
+}
+
+/// The certificates in short. The kubelet replaces all files of a Secret at once, by a link: all are read behind one.
+fn read_certificates(folder: &Path) -> std::io::Result<String> {
+    let folder = fs::canonicalize(folder.join("..data"))?;
+    let mut digest = Sha256::new();
+    for name in ["tls.crt", "tls.key", "ca.crt", "client.crt", "client.key"] {
+        digest.update(fs::read(folder.join(name))?);
+    }
+    Ok(digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn serve(told: Arc<Mutex<Told>>) -> anyhow::Result<()> {
+    let listener = Port::bind((Ipv4Addr::UNSPECIFIED, PROBE_PORT).into()).context("listen for probes")?;
+    let respond = |status: StatusCode, body: String| {
+        let mut response = Response::new(Full::new(hyper::body::Bytes::from(body)));
+        *response.status_mut() = status;
+        response
+    };
+    let answer = move |path: &str| match path {
+        "/readyz" => match &lock(&told).ready {
+            Ok(()) => respond(StatusCode::OK, "ok\n".to_owned()),
+            Err(why) => respond(StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+        },
+        "/metrics" => {
+            let mut response = respond(StatusCode::OK, lock(&told).metrics.clone());
+            let text = hyper::header::HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+            response.headers_mut().insert(hyper::header::CONTENT_TYPE, text);
+            response
+        }
+        _ => respond(StatusCode::NOT_FOUND, "there are /readyz and /metrics\n".to_owned()),
+    };
+    tokio::spawn(Port::new(listener, BOUNDS, LIMIT).serve_pages(answer));
+    Ok(())
+}
+
+/// A process of PgBouncer.
+#[derive(Default)]
+struct Runner {
+    pid: Option<u32>,
+    ended: Option<Instant>,
+    read: Option<String>,
+    told: Option<Stop>,
+}
+
+/// What is known and runs.
+struct Runs {
+    names: Names,
+    namespace: String,
+    supervisor: Supervisor,
+    told: Arc<Mutex<Told>>,
+    spec: Option<PoolerSpec>,
+    /// Address and port of the primary.
+    route: Option<(std::net::IpAddr, u16)>,
+    certificates: Option<String>,
+    stopping: Option<Instant>,
+    written: Option<Wanted>,
+    processes: Vec<Runner>,
+}
+
+fn milliseconds(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Runs {
+    async fn run(
+        &mut self,
+        mut events: UnboundedReceiver<Event>,
+        mut exits: UnboundedReceiver<Exit>,
+    ) -> anyhow::Result<()> {
+        loop {
+            let observed = self.observe();
+            {
+                let mut told = lock(&self.told);
+                told.beat = Instant::now();
+                told.ready = if pod::is_ready(&observed) {
+                    Ok(())
+                } else {
+                    Err(self.lacks())
+                };
+            }
+            let wait = match pod::decide(&observed) {
+                Action::Wait(wait) => wait.map_or(TICK, Duration::from_millis).min(TICK),
+                Action::Exit => return Ok(()),
+                action => {
+                    if let Err(error) = self.perform(&action, &observed) {
+                        tracing::error!("{error:#}");
+                        tokio::time::sleep(TICK).await;
+                    }
+                    Duration::ZERO
+                }
+            };
+            tokio::select! {
+                biased;
+                Some(exit) = exits.recv() => self.note_exit(&exit),
+                Some(event) = events.recv() => self.note(event),
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Why it takes no clients.
+    fn lacks(&self) -> String {
+        let lack = match (&self.spec, &self.route, &self.certificates, self.stopping) {
+            (_, _, _, Some(_)) => "it is told to go",
+            (None, ..) => "its Pooler is not known yet",
+            (_, None, ..) => "there has been no primary yet",
+            (_, _, None, _) => "its certificates cannot be read",
+            (Some(_), Some(_), Some(_), None) => "PgBouncer does not run",
+        };
+        lack.to_owned()
+    }
+
+    fn note(&mut self, event: Event) {
+        match event {
+            Event::Pooler(Reading::Is(pooler)) => self.spec = Some(pooler.spec),
+            // The pod goes with the Pooler; until then it serves.
+            Event::Pooler(Reading::Missing | Reading::Unknown) => {}
+            Event::Route(Reading::Is(slice)) => {
+                let found = primary(&slice);
+                if found.is_some() && found != self.route {
+                    tracing::info!(primary = ?found, "another primary");
+                }
+                // Without a primary clients wait for the next one.
+                self.route = found.or(self.route);
+            }
+            Event::Route(Reading::Missing | Reading::Unknown) => {}
+            Event::Certificates(found) => self.certificates = Some(found),
+            Event::Told => {
+                tracing::info!("told to go");
+                self.stopping.get_or_insert_with(Instant::now);
+            }
+        }
+    }
+
+    fn note_exit(&mut self, exit: &Exit) {
+        let found = self.processes.iter_mut().find(|process| process.pid == Some(exit.pid));
+        if let Some(process) = found {
+            if process.told.is_none() {
+                tracing::error!(status = %exit.status, "PgBouncer has ended by itself");
+            }
+            *process = Runner {
+                ended: Some(Instant::now()),
+                ..Runner::default()
+            };
+        }
+    }
+
+    fn observe(&self) -> Observed {
+        let spec = self.spec.as_ref();
+        let drain = spec.map_or(0, |spec| u64::try_from(spec.drain_seconds).unwrap_or(0));
+        Observed {
+            wanted: self.wanted(),
+            written: self.written.clone(),
+            processes: self.processes.iter().map(Runner::observe).collect(),
+            stopping_ms: self.stopping.map(milliseconds),
+            drain_ms: drain * 1_000,
+        }
+    }
+
+    fn wanted(&self) -> Option<Wanted> {
+        let (spec, (address, port)) = (self.spec.as_ref()?, self.route?);
+        let server = match spec.role {
+            PoolerRole::ReadWrite => Server::at(address, port, &self.names.headless(), &self.namespace),
+            PoolerRole::ReadOnly => Server::of_service(&self.names.ro(), port, &self.namespace),
+        };
+        let places = Places {
+            run: RUN_PATH.to_owned(),
+            certificates: TLS_PATH.to_owned(),
+            port: PORT,
+        };
+        let count = u32::try_from(self.processes.len()).unwrap_or(1);
+        Some(Wanted {
+            files: (1..=count)
+                .map(|process| configuration(spec, &server, &places, process, count))
+                .collect(),
+            server,
+            certificates: self.certificates.clone()?,
+        })
+    }
+
+    fn perform(&mut self, action: &Action, observed: &Observed) -> anyhow::Result<()> {
+        match action {
+            Action::Wait(_) | Action::Exit => {}
+            Action::Write => {
+                let wanted = observed.wanted.clone().context("there is nothing to write")?;
+                write(&wanted)?;
+                self.written = Some(wanted);
+            }
+            Action::Start(number) => {
+                let mut command = Command::new(PROGRAM);
+                command.arg(file(*number));
+                let running = self.supervisor.spawn(PROGRAM, command)?;
+                tracing::info!(pid = running.pid, process = number + 1, "PgBouncer starts");
+                self.processes[*number] = Runner {
+                    pid: Some(running.pid),
+                    read: observed.written.as_ref().map(pod::digest),
+                    ..Runner::default()
+                };
+            }
+            Action::Reload(number) => {
+                self.signal(*number, Signal::HUP)?;
+                self.processes[*number].read = observed.written.as_ref().map(pod::digest);
+            }
+            Action::Stop(number, how) => {
+                let signal = match how {
+                    Stop::WhenClientsLeft => Signal::TERM,
+                    Stop::AfterTransactions => Signal::INT,
+                    Stop::Now => Signal::QUIT,
+                };
+                tracing::info!(process = number + 1, ?how, "PgBouncer is to end");
+                self.signal(*number, signal)?;
+                self.processes[*number].told = Some(*how);
+            }
+        }
+        Ok(())
+    }
+
+    fn signal(&self, number: usize, signal: Signal) -> anyhow::Result<()> {
+        if let Some(pid) = self.processes[number].pid {
+            self.supervisor.signal(pid, signal)?;
+        }
+        Ok(())
+    }
+}
+
+impl Runner {
+    fn observe(&self) -> Process {
+        match self.pid {
+            Some(_) => Process::Up {
+                read: self.read.clone(),
+                told: self.told,
+            },
+            None => Process::Down {
+                since_ms: self.ended.map(milliseconds),
+            },
+        }
+    }
+}
+
+/// Address and port of the primary.
+fn primary(slice: &EndpointSlice) -> Option<(std::net::IpAddr, u16)> {
+    let address = slice.endpoints.first()?.addresses.first()?.parse().ok()?;
+    let port = slice.ports.as_ref()?.first()?.port?;
+    Some((address, port.try_into().ok()?))
+}
+
+fn file(number: usize) -> PathBuf {
+    Path::new(RUN_PATH).join(format!("{}.ini", number + 1))
+}
+
+/// Writes the addresses first: PgBouncer looks them up when it has read the rest. The line of an earlier address stays, since each has a
+/// name of its own, and nobody ever reads a file that lacks one.
+fn write(wanted: &Wanted) -> anyhow::Result<()> {
+    let hosts = Path::new(RUN_PATH).join(HOSTS);
+    if let Some(line) = wanted.server.line() {
+        let known = fs::read_to_string(&hosts).context("read the addresses")?;
+        if !known.contains(&line) {
+            let mut file = fs::OpenOptions::new().append(true).open(&hosts)?;
+            file.write_all(line.as_bytes()).context("write an address")?;
+        }
+    }
+    for (number, text) in wanted.files.iter().enumerate() {
+        let sockets = Path::new(RUN_PATH).join((number + 1).to_string());
+        fs::create_dir_all(&sockets)?;
+        fs::set_permissions(&sockets, fs::Permissions::from_mode(0o700))?;
+        let (path, staged) = (file(number), file(number).with_extension("new"));
+        fs::write(&staged, text).with_context(|| format!("write {}", staged.display()))?;
+        fs::rename(&staged, &path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! What the first process of a pooler's pod does next. It keeps PgBouncer running with the present configuration, and stops it in an
+//! order that cuts off nobody who could have finished.
+
+use super::settings::Server;
+
+/// How long a pod that goes still takes clients, in milliseconds: nobody tells it when the last node has taken it out of the Service.
+pub const STILL_FOUND_MS: u64 = 3_000;
+/// How long transactions are then waited for, in milliseconds.
+pub const LAST_TRANSACTIONS_MS: u64 = 5_000;
+/// How soon a process that has ended by itself is started again, in milliseconds.
+pub const AGAIN_MS: u64 = 1_000;
+
+/// What is observed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The configuration that there is to be, by process; `None`: something that it follows from is not known yet.
+    pub wanted: Option<Wanted>,
+    /// What the files say.
+    pub written: Option<Wanted>,
+    /// The processes.
+    pub processes: Vec<Process>,
+    /// The pod is told to go, this many milliseconds ago.
+    pub stopping_ms: Option<u64>,
+    /// How long clients may finish, in milliseconds.
+    pub drain_ms: u64,
+}
+
+/// A configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The texts of the files, by process.
+    pub files: Vec<String>,
+    /// The server.
+    pub server: Server,
+    /// What the certificates are, in short.
+    pub certificates: String,
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// It does not run; it ended this many milliseconds ago, if it ever ran.
+    Down {
+        /// So long.
+        since_ms: Option<u64>,
+    },
+    /// It runs.
+    Up {
+        /// What it has read: [`digest`] of a configuration.
+        read: Option<String>,
+        /// What it was told last of its end.
+        told: Option<Stop>,
+    },
+}
+
+/// How a process is told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stop {
+    /// It takes no new clients, and ends when the last one has gone.
+    WhenClientsLeft,
+    /// It ends each connection at the end of its transaction.
+    AfterTransactions,
+    /// Now.
+    Now,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing now; look again after this many milliseconds, if something else does not happen before.
+    Wait(Option<u64>),
+    /// Write the files.
+    Write,
+    /// Start the process with this number, from 0.
+    Start(usize),
+    /// Have it read its file again: connections to another server are closed as they become free.
+    Reload(usize),
+    /// Tell it to end.
+    Stop(usize, Stop),
+    /// All has ended.
+    Exit,
+}
+
+/// A configuration in short, as a process has read it.
+pub fn digest(wanted: &Wanted) -> String {
+    format!("{}\n{}", wanted.files.concat(), wanted.certificates)
+}
+
+/// Decides.
+pub fn decide(observed: &Observed) -> Action {
+    if let Some(since) = observed.stopping_ms {
+        return stop(observed, since);
+    }
+    let Some(wanted) = &observed.wanted else {
+        return Action::Wait(None);
+    };
+    if observed.written.as_ref() != Some(wanted) {
+        return Action::Write;
+    }
+    let present = digest(wanted);
+    let mut again = None;
+    for (number, process) in observed.processes.iter().enumerate() {
+        match process {
+            Process::Down { since_ms: Some(since) } if *since < AGAIN_MS => {
+                again = Some(AGAIN_MS - since).max(again);
+            }
+            Process::Down { .. } => return Action::Start(number),
+            Process::Up { read, .. } if read.as_ref() != Some(&present) => return Action::Reload(number),
+            Process::Up { .. } => {}
+        }
+    }
+    Action::Wait(again)
+}
+
+fn stop(observed: &Observed, since: u64) -> Action {
+    let drained = STILL_FOUND_MS.saturating_add(observed.drain_ms);
+    let (due, next) = match since {
+        ..STILL_FOUND_MS => (None, Some(STILL_FOUND_MS)),
+        _ if since < drained => (Some(Stop::WhenClientsLeft), Some(drained)),
+        _ if since < drained.saturating_add(LAST_TRANSACTIONS_MS) => (
+            Some(Stop::AfterTransactions),
+            Some(drained.saturating_add(LAST_TRANSACTIONS_MS)),
+        ),
+        _ => (Some(Stop::Now), None),
+    };
+    let mut up = false;
+    for (number, process) in observed.processes.iter().enumerate() {
+        let Process::Up { told, .. } = process else { continue };
+        up = true;
+        if let Some(due) = due.filter(|due| *told < Some(*due)) {
+            return Action::Stop(number, due);
+        }
+    }
+    if up {
+        Action::Wait(next.map(|next| next - since))
+    } else {
+        Action::Exit
+    }
+}
+
+/// Whether the pod takes clients: it is not told to go, and every process runs with a configuration.
+pub fn is_ready(observed: &Observed) -> bool {
+    let runs = |process: &Process| matches!(process, Process::Up { read: Some(_), .. });
+    observed.stopping_ms.is_none() && !observed.processes.is_empty() && observed.processes.iter().all(runs)
+}

@@ -1,0 +1,387 @@
+use std::net::IpAddr;
+
+use api::declared::DeclaredPhase;
+use chrono::{DateTime, Utc};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::pod::{self, Action as Do, Process, Stop, digest};
+use super::settings::{Places, Server, configuration};
+use super::*;
+use crate::access::{Published, Report};
+use crate::cluster::Known;
+use crate::declaration::{Credentials, Decision};
+use crate::reconcile::Controller;
+
+fn now() -> DateTime<Utc> {
+    "2027-01-01T00:00:00Z".parse().unwrap()
+}
+
+fn spec(more: &serde_json::Value) -> PoolerSpec {
+    let mut spec = json!({"clusterRef": {"name": "shop"}});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(spec).unwrap()
+}
+
+fn wanted<'a>(spec: &'a PoolerSpec, name: &'a str) -> Wanted<'a, PoolerSpec> {
+    Wanted {
+        name,
+        uid: "u1",
+        generation: 3,
+        deleting: false,
+        finalizer: true,
+        spec,
+    }
+}
+
+/// All is done.
+fn observed(spec: &PoolerSpec) -> Observed {
+    let published = Published {
+        at: now(),
+        declared: Pooler::declared(&wanted(spec, "pool")),
+    };
+    let report = Report {
+        of: now(),
+        ..Report::default()
+    };
+    Observed {
+        cluster: Known::Known(Some(Cluster {
+            connections: Some(92),
+            ..Cluster::default()
+        })),
+        older: Known::Known(None),
+        credentials: Credentials::NotNeeded,
+        published: Known::Known(Some(published)),
+        report: Known::Known(Some(report)),
+        has_reports: true,
+        foreign: None,
+        parts: Parts::Current,
+        instances: Some(Instances {
+            all: 2,
+            ready: 2,
+            updated: 2,
+        }),
+        certificate: None,
+        faults: Default::default(),
+    }
+}
+
+fn decided(spec: &PoolerSpec, name: &str, observed: &Observed) -> Decision {
+    Pooler::decide(&wanted(spec, name), observed, &PoolerStatus::default(), now())
+}
+
+#[test]
+fn it_is_ready_when_its_role_its_objects_and_its_pods_are_there() {
+    let spec = spec(&json!({}));
+    let ready = observed(&spec);
+    let decision = decided(&spec, "pool", &ready);
+    assert_eq!(
+        (decision.phase, decision.message.as_str()),
+        (DeclaredPhase::Ready, "2 pods take clients")
+    );
+    let status = Pooler::status(
+        &wanted(&spec, "pool"),
+        &ready,
+        &PoolerStatus::default(),
+        &decision,
+        &(),
+        now(),
+    );
+    assert_eq!((status.replicas, status.ready_replicas), (Some(2), Some(2)));
+    assert_eq!(status.selector.as_deref(), Some("clustereddatabase.io/pooler=pool"));
+    let sizing = status.sizing.unwrap();
+    assert_eq!((sizing.possible_server_connections, sizing.available), (60, Some(92)));
+
+    type Lack = fn(&mut Observed);
+    let lacks: [(Lack, &str); 6] = [
+        (|seen| seen.report = Known::Known(None), "waiting for the primary"),
+        (|seen| seen.parts = Parts::Unknown, "waiting for its objects"),
+        (|seen| seen.instances = None, "waiting for its Deployment"),
+        (
+            |seen| seen.instances.as_mut().unwrap().ready = 1,
+            "1 of 2 pods take clients",
+        ),
+        (
+            |seen| seen.instances.as_mut().unwrap().updated = 1,
+            "1 of 2 pods are as the spec",
+        ),
+        (
+            |seen| {
+                seen.cluster = Known::Known(Some(Cluster {
+                    idle: Some("it is hibernated".to_owned()),
+                    ..Cluster::default()
+                }));
+            },
+            "it has no pods while shop serves nobody: it is hibernated",
+        ),
+    ];
+    for (lack, words) in lacks {
+        let mut seen = ready.clone();
+        lack(&mut seen);
+        let decision = decided(&spec, "pool", &seen);
+        assert_eq!(
+            (decision.phase, &decision.action),
+            (DeclaredPhase::Pending, &Action::Wait),
+            "{words}"
+        );
+        assert!(decision.message.contains(words), "{}", decision.message);
+    }
+}
+
+#[test]
+fn objects_are_made_and_others_left_alone() {
+    let spec = spec(&json!({}));
+    let mut seen = observed(&spec);
+    seen.parts = Parts::Differ;
+    assert_eq!(decided(&spec, "pool", &seen).action, Action::MakeParts);
+    seen.parts = Parts::Foreign("Service pool".to_owned());
+    let decision = decided(&spec, "pool", &seen);
+    assert_eq!((decision.phase, decision.action), (DeclaredPhase::Failed, Action::Wait));
+    assert!(
+        decision.message.contains("there is a Service pool"),
+        "{}",
+        decision.message
+    );
+}
+
+#[test]
+fn a_pooler_that_does_not_fit_fails_and_nothing_is_made() {
+    let (small, large) = (spec(&json!({})), spec(&json!({"limits": {"maxServerConnections": 93}})));
+    for (spec, name, words) in [
+        (
+            &large,
+            "pool",
+            "limits.maxServerConnections is 93, and an instance of shop has 92",
+        ),
+        (&small, "shop", "has objects of the name shop"),
+        (&small, "shop-rw", "has objects of the name shop-rw"),
+        (&small, "shop-agent", "has objects of the name shop-agent"),
+    ] {
+        let mut seen = observed(spec);
+        seen.parts = Parts::Differ;
+        let decision = decided(spec, name, &seen);
+        assert_eq!(
+            (decision.phase, decision.action),
+            (DeclaredPhase::Failed, Action::Wait),
+            "{words}"
+        );
+        assert!(decision.message.contains(words), "{}", decision.message);
+    }
+    assert_eq!(
+        decided(&small, "shop-pool", &observed(&small)).phase,
+        DeclaredPhase::Ready
+    );
+}
+
+#[test]
+fn it_has_no_pods_while_its_cluster_has_none() {
+    let spec = spec(&json!({"replicas": 3}));
+    let idle = Cluster {
+        idle: Some("it is hibernated".to_owned()),
+        ..Cluster::default()
+    };
+    assert_eq!(
+        (replicas(&spec, Some(&Cluster::default())), replicas(&spec, Some(&idle))),
+        (3, 0)
+    );
+}
+
+fn places() -> Places {
+    Places {
+        run: "/run/p".to_owned(),
+        certificates: "/tls".to_owned(),
+        port: 5432,
+    }
+}
+
+fn line<'a>(text: &'a str, name: &str) -> &'a str {
+    let found = text.lines().find_map(|line| line.strip_prefix(&format!("{name} = ")));
+    found.unwrap_or_else(|| panic!("{name} in {text}"))
+}
+
+#[test]
+fn the_configuration_follows_from_the_spec_and_the_server() {
+    let address: IpAddr = "10.1.2.3".parse().unwrap();
+    let server = Server::at(address, 5433, "shop-pods", "ns");
+    assert_eq!(server.line().as_deref(), Some("10.1.2.3 10-1-2-3.shop-pods.ns.svc\n"));
+    let spec = spec(&json!({
+        "replicas": 3, "processes": 2, "poolMode": "Session",
+        "limits": {"maxClientConnections": 1_001, "poolSize": 1, "maxServerConnections": 20},
+        "parameters": {"query_wait_timeout": "7", "server_lifetime": "60"},
+    }));
+    let text = configuration(&spec, &server, &places(), 2, 2);
+    assert!(
+        text.contains("[databases]\n* = host=10-1-2-3.shop-pods.ns.svc port=5433\n"),
+        "{text}"
+    );
+    for (name, value) in [
+        ("pool_mode", "session"),
+        ("max_client_conn", "500"),
+        ("default_pool_size", "1"),
+        ("max_db_connections", "3"),
+        ("query_wait_timeout", "7"),
+        ("server_lifetime", "60"),
+        ("server_connect_timeout", "2"),
+        ("peer_id", "2"),
+        ("unix_socket_dir", "/run/p/2"),
+        ("auth_user", "cdb_pooler"),
+        ("auth_query", "SELECT role, verifier FROM cdb_pooler.lookup($1)"),
+        ("server_tls_sslmode", "verify-full"),
+        ("client_tls_sslmode", "require"),
+    ] {
+        assert_eq!(line(&text, name), value, "{name}");
+    }
+    assert!(
+        text.ends_with("[peers]\n1 = host=/run/p/1 port=5432\n2 = host=/run/p/2 port=5432\n"),
+        "{text}"
+    );
+    let standbys = Server::of_service("shop-ro", 5432, "ns");
+    assert_eq!((standbys.line(), standbys.host.as_str()), (None, "shop-ro.ns.svc"));
+}
+
+fn up(read: Option<&pod::Wanted>) -> Process {
+    Process::Up {
+        read: read.map(digest),
+        told: None,
+    }
+}
+
+fn one(host: &str) -> pod::Wanted {
+    pod::Wanted {
+        files: vec![format!("file of {host}")],
+        server: Server::of_service(host, 5432, "ns"),
+        certificates: "c1".to_owned(),
+    }
+}
+
+#[test]
+fn a_process_starts_with_written_files_and_reads_them_again_when_they_differ() {
+    let (first, second) = (one("a"), one("b"));
+    let down = Process::Down { since_ms: None };
+    let mut seen = pod::Observed {
+        processes: vec![down],
+        drain_ms: 1_000,
+        ..pod::Observed::default()
+    };
+    assert_eq!(pod::decide(&seen), Do::Wait(None), "there has been no primary");
+    seen.wanted = Some(first.clone());
+    assert_eq!(pod::decide(&seen), Do::Write);
+    seen.written = Some(first.clone());
+    assert_eq!((pod::decide(&seen), pod::is_ready(&seen)), (Do::Start(0), false));
+    seen.processes = vec![up(Some(&first))];
+    assert_eq!((pod::decide(&seen), pod::is_ready(&seen)), (Do::Wait(None), true));
+    seen.wanted = Some(second.clone());
+    assert_eq!(pod::decide(&seen), Do::Write);
+    seen.written = Some(second.clone());
+    assert_eq!(pod::decide(&seen), Do::Reload(0));
+    seen.processes = vec![up(Some(&second))];
+    // Other certificates in the same files.
+    let renewed = pod::Wanted {
+        certificates: "c2".to_owned(),
+        ..second.clone()
+    };
+    (seen.wanted, seen.written) = (Some(renewed.clone()), Some(renewed));
+    assert_eq!(pod::decide(&seen), Do::Reload(0));
+    // What follows from an object that cannot be read now goes on as it is.
+    seen.wanted = None;
+    assert_eq!((pod::decide(&seen), pod::is_ready(&seen)), (Do::Wait(None), true));
+    // One that ends by itself is not started over and over.
+    seen.wanted = Some(second.clone());
+    seen.written = Some(second);
+    seen.processes = vec![Process::Down { since_ms: Some(400) }];
+    assert_eq!(pod::decide(&seen), Do::Wait(Some(600)));
+    seen.processes = vec![Process::Down { since_ms: Some(1_000) }];
+    assert_eq!(pod::decide(&seen), Do::Start(0));
+}
+
+/// Runs a pod from the moment that it is told to go; `leaves`: with what a process ends. Returns when it was told what.
+fn stops(drain_ms: u64, leaves: Option<Stop>) -> Vec<(u64, Stop)> {
+    let mut seen = pod::Observed {
+        processes: vec![up(None), up(None)],
+        drain_ms,
+        ..pod::Observed::default()
+    };
+    let (mut told, mut at) = (Vec::new(), 0);
+    loop {
+        seen.stopping_ms = Some(at);
+        assert!(!pod::is_ready(&seen));
+        match pod::decide(&seen) {
+            Do::Stop(number, how) => {
+                told.push((at, how));
+                seen.processes[number] = match leaves.is_some_and(|leaves| how >= leaves) {
+                    true => Process::Down { since_ms: Some(0) },
+                    false => Process::Up {
+                        read: None,
+                        told: Some(how),
+                    },
+                };
+            }
+            Do::Wait(next) => at += next.expect("a time, or else a process"),
+            Do::Exit => return told,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_pod_that_goes_lets_clients_finish_then_transactions() {
+    let both = |at: u64, how: Stop| [(at, how), (at, how)];
+    assert_eq!(
+        stops(30_000, Some(Stop::WhenClientsLeft)),
+        both(3_000, Stop::WhenClientsLeft)
+    );
+    let all = [
+        both(3_000, Stop::WhenClientsLeft),
+        both(33_000, Stop::AfterTransactions),
+        both(38_000, Stop::Now),
+    ];
+    assert_eq!(stops(30_000, Some(Stop::Now)), all.concat());
+    assert_eq!(
+        stops(0, Some(Stop::AfterTransactions)),
+        both(3_000, Stop::AfterTransactions)
+    );
+}
+
+fn process() -> impl Strategy<Value = Process> {
+    let read = prop::option::of(prop::sample::select(vec!["a", "b"]));
+    prop_oneof![
+        prop::option::of(0..3_000_u64).prop_map(|since_ms| Process::Down { since_ms }),
+        read.prop_map(|host| up(host.map(one).as_ref())),
+    ]
+}
+
+proptest! {
+    /// Whatever is there, a few steps bring every process to the wanted configuration, and nothing is done after that.
+    #[test]
+    fn a_pod_comes_to_rest(
+        processes in prop::collection::vec(process(), 1..4),
+        written in prop::option::of(prop::sample::select(vec!["a", "b"])),
+    ) {
+        let wanted = one("a");
+        let mut seen = pod::Observed {
+            wanted: Some(wanted.clone()),
+            written: written.map(one),
+            processes,
+            stopping_ms: None,
+            drain_ms: 0,
+        };
+        for _ in 0..=2 * seen.processes.len() + 1 {
+            match pod::decide(&seen) {
+                Do::Write => seen.written = Some(wanted.clone()),
+                Do::Start(number) | Do::Reload(number) => seen.processes[number] = up(seen.written.as_ref()),
+                Do::Wait(Some(wait)) => {
+                    prop_assert!(wait <= pod::AGAIN_MS);
+                    for process in &mut seen.processes {
+                        if let Process::Down { since_ms: Some(since) } = process {
+                            *since += wait;
+                        }
+                    }
+                }
+                Do::Wait(None) => break,
+                other => prop_assert!(false, "{:?}", other),
+            }
+        }
+        prop_assert_eq!(pod::decide(&seen), Do::Wait(None));
+        prop_assert!(pod::is_ready(&seen));
+    }
+}
