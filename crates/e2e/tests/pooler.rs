@@ -109,13 +109,11 @@ async fn a_pooler_serves_through_a_move_of_the_primary_and_is_changed_without_a_
         "SASL authentication failed",
     )
     .await?;
-    for role in ["postgres", "cdb_pooler"] {
-        is_refused(
-            &sql,
-            &pooled.replacen("//app:", &format!("//{role}:"), 1),
-            "no such user",
-        )
-        .await?;
+    for (role, words) in [
+        ("postgres", "no such user"),
+        ("cdb_pooler", "SASL authentication failed"),
+    ] {
+        is_refused(&sql, &pooled.replacen("//app:", &format!("//{role}:"), 1), words).await?;
     }
 
     // Prepared statements outlive the transaction, on whatever connection the next one runs; and a statement can be cancelled,

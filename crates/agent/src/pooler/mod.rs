@@ -55,8 +55,8 @@ const LIMIT: Duration = Duration::from_secs(3);
 
 /// What the loop is told.
 enum Event {
-    Pooler(Reading<Pooler>),
-    Route(Reading<EndpointSlice>),
+    Pooler(Box<Reading<Pooler>>),
+    Route(Box<Reading<EndpointSlice>>),
     Certificates(String),
     Told,
 }
@@ -168,14 +168,14 @@ fn follow_objects(
     let (of_poolers, of_routes) = (events.clone(), events.clone());
     tokio::spawn(async move {
         watch(poolers, pooler, |reading| {
-            let _ = of_poolers.send(Event::Pooler(reading));
+            let _ = of_poolers.send(Event::Pooler(Box::new(reading)));
             std::future::ready(())
         })
         .await;
     });
     tokio::spawn(async move {
         watch(routes, route, |reading| {
-            let _ = of_routes.send(Event::Route(reading));
+            let _ = of_routes.send(Event::Route(Box::new(reading)));
             std::future::ready(())
         })
         .await;
@@ -310,18 +310,23 @@ impl Runs {
 
     fn note(&mut self, event: Event) {
         match event {
-            Event::Pooler(Reading::Is(pooler)) => self.spec = Some(pooler.spec),
-            // The pod goes with the Pooler; until then it serves.
-            Event::Pooler(Reading::Missing | Reading::Unknown) => {}
-            Event::Route(Reading::Is(slice)) => {
-                let found = primary(&slice);
+            Event::Pooler(reading) => {
+                // The pod goes with the Pooler; until then it serves.
+                if let Reading::Is(pooler) = *reading {
+                    self.spec = Some(pooler.spec);
+                }
+            }
+            Event::Route(reading) => {
+                let found = match &*reading {
+                    Reading::Is(slice) => primary(slice),
+                    Reading::Missing | Reading::Unknown => None,
+                };
                 if found.is_some() && found != self.route {
                     tracing::info!(primary = ?found, "another primary");
                 }
                 // Without a primary clients wait for the next one.
                 self.route = found.or(self.route);
             }
-            Event::Route(Reading::Missing | Reading::Unknown) => {}
             Event::Certificates(found) => self.certificates = Some(found),
             Event::Told => {
                 tracing::info!("told to go");
