@@ -134,6 +134,7 @@ mod tests {
                 prop_assert!(after.run(&database, &step.statement).is_ok());
             }
             prop_assert_eq!(planned(&after), Plan::default());
+            prop_assert!(after.has_lookup);
             let role = &after.roles[POOLER_ROLE];
             prop_assert!(role.attributes.login && !role.is_mighty && role.member_of.contains_key(CERTIFICATES_ROLE));
             prop_assert_eq!(&after.roles["other"], &before.roles["other"]);

@@ -383,5 +383,6 @@ proptest! {
         }
         prop_assert_eq!(pod::decide(&seen), Do::Wait(None));
         prop_assert!(pod::is_ready(&seen));
+        prop_assert!(seen.processes.iter().all(|process| *process == up(Some(&wanted))));
     }
 }

@@ -39,13 +39,4 @@ pub const MUTANTS: &[Mutant] = &[
         instead: "false",
         found_by: unit("pooler::tests::a_pooler_that_does_not_fit_fails_and_nothing_is_made"),
     },
-    Mutant {
-        name: "a-foreign-part-is-taken-over",
-        planted: "An object of the pooler's name that is somebody else's is written over.",
-        breaks: "rule `foreign-part`",
-        file: "pooler/mod.rs",
-        text: "Parts::Differ => Some(facts.act(Action::MakeParts, \"its objects are being made\"))",
-        instead: "Parts::Differ | Parts::Foreign(_) => Some(facts.act(Action::MakeParts, \"its objects are being made\"))",
-        found_by: unit("pooler::tests::objects_are_made_and_others_left_alone"),
-    },
 ];
