@@ -124,6 +124,10 @@ pub const TERMINATION_BOOTSTRAP: &str = "bootstrap failed: ";
 pub const POSTGRES_PORT: &str = "postgres";
 /// Container name of PostgreSQL in a member's pod.
 pub const CONTAINER: &str = "postgres";
+/// Port of PgBouncer for clients: PostgreSQL's own default, whatever the cluster's is.
+pub const POOLER_PORT: u16 = 5432;
+/// What a pooler's container mounts as `/etc/hosts`, in [`RUN_PATH`].
+pub const POOLER_HOSTS: &str = "hosts";
 /// Container name of PgBouncer in a pooler's pod.
 pub const POOLER_CONTAINER: &str = "pgbouncer";
 /// Claim template of the data volume.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use api::user::UserCertificate;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Datelike, Days, NaiveDate, Utc};
@@ -192,6 +193,15 @@ pub fn read(certificate: &str) -> Option<Read> {
         },
         identifier: identifier(&certificate),
         issuer: issuer.unwrap_or_default(),
+    })
+}
+
+/// What a status tells of the first certificate (PEM); `None` if it is none.
+pub fn told(certificate: &str) -> Option<UserCertificate> {
+    let read = read(certificate)?;
+    Some(UserCertificate {
+        not_after: read.validity.until,
+        issuer: read.issuer,
     })
 }
 

@@ -5,10 +5,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use api::names::RUN_PATH;
+use api::names::{POOLER_PORT, RUN_PATH};
 use tokio_postgres::{NoTls, SimpleQueryMessage, SimpleQueryRow};
-
-use super::PORT;
 
 /// How often PgBouncer is asked.
 const EVERY: Duration = Duration::from_secs(10);
@@ -70,7 +68,7 @@ async fn pools(process: u32) -> Result<Vec<SimpleQueryRow>, tokio_postgres::Erro
     let mut config = tokio_postgres::Config::new();
     config
         .host_path(Path::new(RUN_PATH).join(process.to_string()))
-        .port(PORT)
+        .port(POOLER_PORT)
         .user("pgbouncer")
         .dbname("pgbouncer");
     let (client, connection) = config.connect(NoTls).await?;

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use api::names::{
-    ALIVE_SOCKET, ENV_CLUSTER, ENV_NAMESPACE, ENV_POOLER, ENV_PROCESSES, Names, PROBE_PORT, RUN_PATH, TLS_PATH,
+    ALIVE_SOCKET, ENV_CLUSTER, ENV_NAMESPACE, ENV_POOLER, ENV_PROCESSES, Names, POOLER_HOSTS, POOLER_PORT, PROBE_PORT,
+    RUN_PATH, TLS_PATH,
 };
 use api::pooler::{PoolerRole, PoolerSpec};
 use api::{Guarded, Pooler};
@@ -36,10 +37,6 @@ use crate::process::{Exit, Signal, Supervisor};
 
 /// PgBouncer's program.
 const PROGRAM: &str = "pgbouncer";
-/// Its port for clients.
-const PORT: u16 = 5432;
-/// What the container mounts as `/etc/hosts`, in [`RUN_PATH`].
-const HOSTS: &str = "hosts";
 /// How often the mounted certificates are read: nothing tells of a change.
 const CERTIFICATES: Duration = Duration::from_secs(2);
 /// The longest time without a decision.
@@ -58,7 +55,7 @@ enum Event {
     Pooler(Box<Reading<Pooler>>),
     Route(Box<Reading<EndpointSlice>>),
     Certificates(String),
-    Told,
+    Terminating,
 }
 
 /// What probes and scrapers are told.
@@ -68,7 +65,7 @@ struct Told {
     metrics: String,
 }
 
-/// Runs until the pod is told to go and all processes have ended.
+/// Runs until the pod is terminating and all processes have ended.
 ///
 /// # Errors
 /// Fails if the environment or the container is not as the operator makes it.
@@ -151,7 +148,7 @@ fn follow_signals(events: UnboundedSender<Event>) -> anyhow::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for _ in signals.forever() {
-            let _ = events.send(Event::Told);
+            let _ = events.send(Event::Terminating);
         }
     })?;
     Ok(())
@@ -299,7 +296,7 @@ impl Runs {
     /// Why it takes no clients.
     fn lacks(&self) -> String {
         let lack = match (&self.spec, &self.route, &self.certificates, self.stopping) {
-            (_, _, _, Some(_)) => "it is told to go",
+            (_, _, _, Some(_)) => "it is terminating",
             (None, ..) => "its Pooler is not known yet",
             (_, None, ..) => "there has been no primary yet",
             (_, _, None, _) => "its certificates cannot be read",
@@ -328,8 +325,8 @@ impl Runs {
                 self.route = found.or(self.route);
             }
             Event::Certificates(found) => self.certificates = Some(found),
-            Event::Told => {
-                tracing::info!("told to go");
+            Event::Terminating => {
+                tracing::info!("the pod is terminating");
                 self.stopping.get_or_insert_with(Instant::now);
             }
         }
@@ -369,7 +366,7 @@ impl Runs {
         let places = Places {
             run: RUN_PATH.to_owned(),
             certificates: TLS_PATH.to_owned(),
-            port: PORT,
+            port: POOLER_PORT,
         };
         let count = u32::try_from(self.processes.len()).unwrap_or(1);
         Some(Wanted {
@@ -454,7 +451,7 @@ fn file(number: usize) -> PathBuf {
 /// Writes the addresses first: PgBouncer looks them up when it has read the rest. The line of an earlier address stays, since each has a
 /// name of its own, and nobody ever reads a file that lacks one.
 fn write(wanted: &Wanted) -> anyhow::Result<()> {
-    let hosts = Path::new(RUN_PATH).join(HOSTS);
+    let hosts = Path::new(RUN_PATH).join(POOLER_HOSTS);
     if let Some(line) = wanted.server.line() {
         let known = fs::read_to_string(&hosts).context("read the addresses")?;
         if !known.contains(&line) {

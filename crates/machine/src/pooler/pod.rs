@@ -1,9 +1,9 @@
 //! What the first process of a pooler's pod does next. It keeps PgBouncer running with the present configuration, and stops it in an
-//! order that cuts off nobody who could have finished.
+//! order that lets clients finish first.
 
 use super::settings::Server;
 
-/// How long a pod that goes still takes clients, in milliseconds: nobody tells it when the last node has taken it out of the Service.
+/// How long a terminating pod still takes clients, in milliseconds: nobody tells it when the last node has taken it out of the Service.
 pub const STILL_FOUND_MS: u64 = 3_000;
 /// How long transactions are then waited for, in milliseconds.
 pub const LAST_TRANSACTIONS_MS: u64 = 5_000;
@@ -19,7 +19,7 @@ pub struct Observed {
     pub written: Option<Wanted>,
     /// The processes.
     pub processes: Vec<Process>,
-    /// The pod is told to go, this many milliseconds ago.
+    /// The pod has been terminating for this many milliseconds.
     pub stopping_ms: Option<u64>,
     /// How long clients may finish, in milliseconds.
     pub drain_ms: u64,
@@ -53,7 +53,7 @@ pub enum Process {
     },
 }
 
-/// How a process is told to end.
+/// How a process is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
     /// It takes no new clients, and ends when the last one has gone.
@@ -138,7 +138,7 @@ fn stop(observed: &Observed, since: u64) -> Action {
     }
 }
 
-/// Whether the pod takes clients: it is not told to go, and every process runs with a configuration.
+/// Whether the pod takes clients: it is not terminating, and every process runs with a configuration.
 pub fn is_ready(observed: &Observed) -> bool {
     let runs = |process: &Process| matches!(process, Process::Up { read: Some(_), .. });
     observed.stopping_ms.is_none() && !observed.processes.is_empty() && observed.processes.iter().all(runs)

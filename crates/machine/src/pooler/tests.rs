@@ -294,7 +294,7 @@ fn a_process_starts_with_written_files_and_reads_them_again_when_they_differ() {
     assert_eq!(pod::decide(&seen), Do::Start(0));
 }
 
-/// Runs a pod from the moment that it is told to go; `leaves`: with what a process ends. Returns when it was told what.
+/// Runs a pod from the beginning of its termination; `leaves`: with what a process ends. Returns when it was told what.
 fn stops(drain_ms: u64, leaves: Option<Stop>) -> Vec<(u64, Stop)> {
     let mut seen = pod::Observed {
         processes: vec![up(None), up(None)],

@@ -171,7 +171,7 @@ fn pod_spec(subject: &Subject<'_>) -> PodSpec {
             scheduling
                 .topology_spread_constraints
                 .clone()
-                .unwrap_or_else(|| default_spread(subject)),
+                .unwrap_or_else(|| default_spread(&subject.selector())),
         ),
         ..PodSpec::default()
     }
@@ -414,15 +414,15 @@ fn shared_memory(subject: &Subject<'_>) -> EmptyDirVolumeSource {
     }
 }
 
-/// Apart from each other if possible; a cluster with too few nodes or zones still runs all members.
-fn default_spread(subject: &Subject<'_>) -> Vec<TopologySpreadConstraint> {
+/// Pods with these labels apart from each other if possible; a cluster with too few nodes or zones still runs all of them.
+pub(super) fn default_spread(pods: &BTreeMap<String, String>) -> Vec<TopologySpreadConstraint> {
     ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
         .map(|key| TopologySpreadConstraint {
             max_skew: 1,
             topology_key: key.to_owned(),
             when_unsatisfiable: "ScheduleAnyway".to_owned(),
             label_selector: Some(LabelSelector {
-                match_labels: Some(subject.selector()),
+                match_labels: Some(pods.clone()),
                 match_expressions: None,
             }),
             ..TopologySpreadConstraint::default()

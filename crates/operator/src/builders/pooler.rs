@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use api::Pooler;
 use api::names::{
-    AGENT_PATH, ENV_ADDRESS, ENV_CLUSTER, ENV_NAMESPACE, ENV_POD, LABEL_CLUSTER, LABEL_POOLED, LABEL_POOLER,
-    POOLER_CONTAINER, PROBE_PORT, RUN_PATH, TLS_PATH,
+    AGENT_PATH, ENV_CLUSTER, ENV_NAMESPACE, ENV_POOLER, ENV_PROCESSES, LABEL_CLUSTER, LABEL_POOLED, LABEL_POOLER,
+    POOLER_CONTAINER, POOLER_HOSTS, POOLER_PORT, PROBE_PORT, RUN_PATH, TLS_PATH,
 };
 use api::pooler::PoolerSpec;
 use api::user::UserCertificate;
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::{Secret, TopologySpreadConstraint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 use machine::access::POOLER_ROLE;
 use serde_json::{Value, json};
 
 use super::pod_template::{
-    self, AGENT_VOLUME, RUN_VOLUME, SECRET_MODE, TLS_VOLUME, TMP_VOLUME, agent, alive_probe, container_security, field,
-    pod_security, ready_probe, value,
+    self, AGENT_VOLUME, RUN_VOLUME, SECRET_MODE, TLS_VOLUME, TMP_VOLUME, agent, alive_probe, container_security,
+    default_spread, field, pod_security, ready_probe, value,
 };
 use super::secrets::{self, CA_CERTIFICATE_KEY, CERTIFICATE_KEY, KEY_KEY};
 use super::services::POSTGRES_PORT_NAME;
@@ -26,15 +26,9 @@ use super::{MANAGER, Subject, add_metadata};
 use crate::certificates::{self, CertificateError, Pair};
 use crate::drift::hash;
 
-/// Port for clients: that of PostgreSQL's own default, whatever the cluster's is.
-pub const PORT: u16 = 5432;
 /// Keys of the certificate with which PgBouncer logs in.
 const CLIENT_CERTIFICATE_KEY: &str = "client.crt";
 const CLIENT_KEY_KEY: &str = "client.key";
-/// The file with the addresses, in [`RUN_PATH`]: it takes the place of `/etc/hosts`.
-const HOSTS: &str = "hosts";
-/// Environment variable of the pod's program: name of its Pooler.
-pub use api::names::{ENV_POOLER, ENV_PROCESSES};
 /// What a pod needs to end after its clients, in seconds.
 const TO_END: i64 = 15;
 
@@ -139,7 +133,7 @@ pub fn service(subject: &PoolerSubject<'_>) -> Value {
         "type": template.kind,
         "selector": subject.selector(),
         "sessionAffinity": "ClientIP",
-        "ports": [{"name": POSTGRES_PORT_NAME, "port": PORT, "targetPort": POSTGRES_PORT_NAME, "protocol": "TCP"}],
+        "ports": [{"name": POSTGRES_PORT_NAME, "port": POOLER_PORT, "targetPort": POSTGRES_PORT_NAME, "protocol": "TCP"}],
     });
     if let Some(class) = &template.load_balancer_class {
         spec["loadBalancerClass"] = json!(class);
@@ -192,18 +186,18 @@ fn pod_spec(subject: &PoolerSubject<'_>, agent_image: &str) -> Value {
         .iter()
         .map(|secret| json!({"name": secret.name}))
         .collect();
+    let own_spread = spec.scheduling.topology_spread_constraints.clone();
+    let spread = own_spread.unwrap_or_else(|| default_spread(&subject.selector()));
     let empty = |name: &str| json!({"name": name, "emptyDir": {}});
-    let mut mounts = vec![
+    let mounts = [
         json!({"name": AGENT_VOLUME, "mountPath": AGENT_PATH, "readOnly": true}),
         json!({"name": RUN_VOLUME, "mountPath": RUN_PATH}),
         json!({"name": TMP_VOLUME, "mountPath": "/tmp"}),
         json!({"name": TLS_VOLUME, "mountPath": TLS_PATH, "readOnly": true}),
+        // The kubelet leaves alone what a container mounts itself.
+        json!({"name": RUN_VOLUME, "mountPath": "/etc/hosts", "subPath": POOLER_HOSTS}),
     ];
-    // The kubelet leaves alone what a container mounts itself.
-    mounts.push(json!({"name": RUN_VOLUME, "mountPath": "/etc/hosts", "subPath": HOSTS}));
     let environment = [
-        field(ENV_POD, "metadata.name"),
-        field(ENV_ADDRESS, "status.podIP"),
         field(ENV_NAMESPACE, "metadata.namespace"),
         value(ENV_CLUSTER, subject.cluster.names.cluster().to_owned()),
         value(ENV_POOLER, subject.name()),
@@ -220,7 +214,7 @@ fn pod_spec(subject: &PoolerSubject<'_>, agent_image: &str) -> Value {
             "name": "install-agent",
             "image": agent_image,
             "imagePullPolicy": "IfNotPresent",
-            "command": ["/agent", "install", agent(), "--hosts", format!("{RUN_PATH}/{HOSTS}")],
+            "command": ["/agent", "install", agent(), "--hosts", format!("{RUN_PATH}/{POOLER_HOSTS}")],
             "securityContext": container_security(),
             "volumeMounts": [
                 {"name": AGENT_VOLUME, "mountPath": AGENT_PATH},
@@ -234,7 +228,7 @@ fn pod_spec(subject: &PoolerSubject<'_>, agent_image: &str) -> Value {
             "command": [agent(), "pooler"],
             "env": environment,
             "ports": [
-                {"name": POSTGRES_PORT_NAME, "containerPort": PORT, "protocol": "TCP"},
+                {"name": POSTGRES_PORT_NAME, "containerPort": POOLER_PORT, "protocol": "TCP"},
                 {"name": pod_template::PROBES_PORT_NAME, "containerPort": PROBE_PORT, "protocol": "TCP"},
             ],
             "securityContext": container_security(),
@@ -247,26 +241,7 @@ fn pod_spec(subject: &PoolerSubject<'_>, agent_image: &str) -> Value {
             empty(AGENT_VOLUME), empty(RUN_VOLUME), empty(TMP_VOLUME),
             {"name": TLS_VOLUME, "secret": {"secretName": subject.inner(), "defaultMode": SECRET_MODE, "optional": false}},
         ],
-        "topologySpreadConstraints": spread(subject),
-    })
-}
-
-/// Apart from each other if possible.
-fn spread(subject: &PoolerSubject<'_>) -> Vec<TopologySpreadConstraint> {
-    let own = subject.pooler.spec.scheduling.topology_spread_constraints.clone();
-    own.unwrap_or_else(|| {
-        ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
-            .map(|key| TopologySpreadConstraint {
-                max_skew: 1,
-                topology_key: key.to_owned(),
-                when_unsatisfiable: "ScheduleAnyway".to_owned(),
-                label_selector: Some(LabelSelector {
-                    match_labels: Some(subject.selector()),
-                    match_expressions: None,
-                }),
-                ..TopologySpreadConstraint::default()
-            })
-            .to_vec()
+        "topologySpreadConstraints": spread,
     })
 }
 
@@ -312,11 +287,7 @@ pub fn secret(
     now: DateTime<Utc>,
 ) -> Result<Value, CertificateError> {
     let kept = |certificate: &str, key: &str| {
-        let found = found?;
-        let pair = Pair {
-            certificate: secrets::text(found, certificate)?,
-            key: secrets::text(found, key)?,
-        };
+        let pair = secrets::pair(found?, certificate, key)?;
         certificates::is_current(&pair, authority, now).then_some(pair)
     };
     let server = match kept(CERTIFICATE_KEY, KEY_KEY) {
@@ -346,11 +317,7 @@ pub fn secret(
 
 /// What the certificate says with which PgBouncer logs in.
 pub fn certificate(secret: &Secret) -> Option<UserCertificate> {
-    let read = certificates::read(&secrets::text(secret, CLIENT_CERTIFICATE_KEY)?)?;
-    Some(UserCertificate {
-        not_after: read.validity.until,
-        issuer: read.issuer,
-    })
+    certificates::told(&secrets::text(secret, CLIENT_CERTIFICATE_KEY)?)
 }
 
 /// What all of it follows from, in short.

@@ -113,10 +113,7 @@ pub fn rotated<E>(
 }
 
 fn next_of(secret: &Secret) -> Option<Pair> {
-    Some(Pair {
-        certificate: text(secret, NEXT_CERTIFICATE_KEY)?,
-        key: text(secret, NEXT_KEY_KEY)?,
-    })
+    pair(secret, NEXT_CERTIFICATE_KEY, NEXT_KEY_KEY)
 }
 
 fn record_of(secret: &Secret) -> Record {
@@ -163,9 +160,14 @@ pub fn app(subject: &Subject<'_>, password: &Password, trusted: &str) -> Secret 
 
 /// The authority in a Secret made by [`ca`]; `None` if a key is missing or not text.
 pub fn authority_of(secret: &Secret) -> Option<Pair> {
+    pair(secret, CA_CERTIFICATE_KEY, CA_KEY_KEY)
+}
+
+/// The certificate and its private key under these keys of a Secret; `None` if one is missing or not text.
+pub fn pair(secret: &Secret, certificate: &str, key: &str) -> Option<Pair> {
     Some(Pair {
-        certificate: text(secret, CA_CERTIFICATE_KEY)?,
-        key: text(secret, CA_KEY_KEY)?,
+        certificate: text(secret, certificate)?,
+        key: text(secret, key)?,
     })
 }
 

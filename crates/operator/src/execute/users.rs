@@ -22,7 +22,7 @@ use super::declaring::{Declarers, Declaring, Seen, impossible};
 use crate::builders::{MANAGER, Subject, secrets};
 use crate::cache::{Cache, Key};
 use crate::caches::Caches;
-use crate::certificates::{self, Pair};
+use crate::certificates;
 use crate::credentials::{Password, connection};
 use crate::reconcile::{Failure, Outcome};
 
@@ -233,7 +233,7 @@ impl Declarers<User> {
         data.insert(secrets::CA_CERTIFICATE_KEY.to_owned(), trusted);
         if spec.client_certificate {
             let now = (self.clock)();
-            let kept = found.and_then(pair);
+            let kept = found.and_then(|found| secrets::pair(found, secrets::CERTIFICATE_KEY, secrets::KEY_KEY));
             let pair = match kept.filter(|kept| !may_certify || certificates::is_current(kept, &authority, now)) {
                 Some(pair) => pair,
                 None if may_certify => certificates::client(role, &authority, now).map_err(impossible)?,
@@ -330,19 +330,7 @@ fn change(wanted: BTreeMap<String, String>) -> Map<String, Value> {
 
 /// What the certificate in this Secret says.
 fn certificate(secret: &Secret) -> Option<UserCertificate> {
-    let read = certificates::read(&secrets::text(secret, secrets::CERTIFICATE_KEY)?)?;
-    Some(UserCertificate {
-        not_after: read.validity.until,
-        issuer: read.issuer,
-    })
-}
-
-/// The certificate in this Secret, with its key.
-fn pair(secret: &Secret) -> Option<Pair> {
-    Some(Pair {
-        certificate: secrets::text(secret, secrets::CERTIFICATE_KEY)?,
-        key: secrets::text(secret, secrets::KEY_KEY)?,
-    })
+    certificates::told(&secrets::text(secret, secrets::CERTIFICATE_KEY)?)
 }
 
 /// The verifier that is handed on.
