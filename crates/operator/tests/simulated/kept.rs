@@ -23,7 +23,7 @@ fn a_database_takes_few_bytes_and_nothing_more_when_it_is_gone() {
         let bytes = || operator.caches.bytes(&key);
         let all = || bytes().iter().map(|(_, bytes)| bytes).sum::<usize>();
         // Only users need a ConfigMap, and only poolers a Deployment.
-        let is_right = |(kind, bytes): &(&str, usize)| (*bytes > 0) == !["ConfigMap", "Deployment"].contains(kind);
+        let is_right = |(kind, bytes): &(&str, usize)| (*bytes > 0) != ["ConfigMap", "Deployment"].contains(kind);
         assert!(bytes().iter().all(is_right) && all() < MOST, "{:?}", bytes());
 
         // An agent and a user write something that nothing reads.
