@@ -44,6 +44,7 @@ const BESIDE: [(&str, &[&str]); 13] = [
         &[
             "a_lost_lease_is_made_again_and_quarantined_data_is_removed_on_request",
             "a_restart_replaces_each_pod_once_under_writes",
+            "another_authority_takes_over_under_writes_and_nobody_restarts",
             "the_loss_of_two_volumes_is_accepted_and_new_members_are_filled_from_the_last_one",
         ],
     ),
@@ -58,7 +59,11 @@ const BESIDE: [(&str, &[&str]); 13] = [
     ),
     (
         "recovery",
-        &["a_database_is_made_from_a_backup_as_it_was_before_a_mistake"],
+        &[
+            "a_database_is_made_from_a_backup_as_it_was_before_a_mistake",
+            "a_database_is_made_from_a_volume_snapshot",
+            "a_database_is_recovered_in_place_and_goes_back",
+        ],
     ),
     (
         "repair",

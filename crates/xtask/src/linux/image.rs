@@ -1,6 +1,6 @@
 //! Images of static binaries: the operator's, which is the product (operator and agent), and one of the tests' writer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -59,22 +59,35 @@ pub struct Arguments {
 /// When the build fails.
 pub async fn run(arguments: Arguments) -> Result<()> {
     build_static(&[OPERATOR])?;
-    build_image(OPERATOR, &arguments.name).await?;
+    build_image(OPERATOR, &binaries(RELEASE)?, &arguments.name).await?;
     println!("built {}", arguments.name);
     Ok(())
 }
 
-/// Builds images from the working tree, each tagged with a hash of its binaries, so that a changed one is never confused with an older
-/// one of the same name; loads them into the testbed, and returns their names.
+/// Builds images from the working tree, loads them into the testbed, and returns their names.
 ///
 /// # Errors
 /// When the build or the load fails.
 pub async fn into_testbed<const N: usize>(testbed: &Testbed, images: [Image; N]) -> Result<[String; N]> {
     build_static(&images)?;
+    built_into_testbed(testbed, images, RELEASE).await
+}
+
+/// Makes images of binaries that are built, each tagged with a hash of them, so that a changed one is never confused with an older
+/// one of the same name; loads them into the testbed, and returns their names.
+///
+/// # Errors
+/// When a binary is not there, or the load fails.
+pub async fn built_into_testbed<const N: usize>(
+    testbed: &Testbed,
+    images: [Image; N],
+    profile: &str,
+) -> Result<[String; N]> {
+    let binaries = binaries(profile)?;
     let mut names = [const { String::new() }; N];
     for (image, name) in images.into_iter().zip(&mut names) {
-        *name = format!("localhost/cdb/{}:{}", image.name, hash_of(image)?);
-        build_image(image, name).await?;
+        *name = format!("localhost/cdb/{}:{}", image.name, hash_of(image, &binaries)?);
+        build_image(image, &binaries, name).await?;
         let loaded = testbed.load_image(name).await;
         loaded.with_context(|| format!("load the image {name}"))?;
     }
@@ -98,36 +111,29 @@ pub async fn given_or_built(testbed: &Testbed, given: [Option<&String>; 2]) -> R
     ])
 }
 
-/// The operator's binary that [`OPERATOR`] was made of, which also runs outside the image.
-///
-/// # Errors
-/// When cargo cannot say where it is.
-pub fn operator_binary() -> Result<PathBuf> {
-    Ok(binaries()?.join("operator"))
-}
-
-/// Static binaries (no libc of the image is needed, so the agent runs in any PostgreSQL image).
+/// Binaries that need no libc of the image (`.cargo/config.toml`), so that the agent runs in any PostgreSQL image.
 fn build_static(images: &[Image]) -> Result<()> {
     let (what, mut command) = build(images);
     step(&what, &mut command)
 }
 
-/// The folder of the binaries that [`build`] makes.
+/// The folder of the binaries that [`build`] makes, in the target directory.
+pub const RELEASE: &str = "release";
+/// The folder of those that are built with the tests.
+pub const DEBUG: &str = "debug";
+
+/// The whole path of such a folder.
 ///
 /// # Errors
 /// When cargo cannot say where it is.
-pub fn binaries() -> Result<PathBuf> {
-    Ok(target_directory()?.join(target()).join("release"))
-}
-
-fn target() -> String {
-    format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
+pub fn binaries(profile: &str) -> Result<PathBuf> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    Ok(target_directory()?.join(target).join(profile))
 }
 
 /// What builds the binaries of images, and its name. All in one, so that what they depend on is compiled once.
 pub fn build(images: &[Image]) -> (String, Command) {
-    let target = target();
-    let mut command = cargo_command(&["build", "--release", "--locked", "--target", &target]);
+    let mut command = cargo_command(&["build", "--release", "--locked"]);
     command.args(["-p", "operator", "-p", "agent"]);
     if images.iter().any(|image| image.name == WRITER.name) {
         // Of the tests' crate the writer alone, without what only tests need.
@@ -136,8 +142,6 @@ pub fn build(images: &[Image]) -> (String, Command) {
     for binary in images.iter().flat_map(|image| image.binaries) {
         command.args(["--bin", binary]);
     }
-    let variable = format!("CARGO_TARGET_{}_RUSTFLAGS", target.to_uppercase().replace('-', "_"));
-    command.env(variable, "-C target-feature=+crt-static");
     if let Some(commit) = commit() {
         command.env("CDB_COMMIT", commit);
     }
@@ -165,11 +169,11 @@ fn target_directory() -> Result<PathBuf> {
     })
 }
 
-async fn build_image(image: Image, name: &str) -> Result<()> {
+async fn build_image(image: Image, binaries: &Path, name: &str) -> Result<()> {
     let context = target_directory()?.join("images").join(image.name);
     std::fs::create_dir_all(&context).context("make the build context")?;
     for binary in image.binaries {
-        std::fs::copy(binaries()?.join(binary), context.join(binary)).with_context(|| format!("copy {binary}"))?;
+        std::fs::copy(binaries.join(binary), context.join(binary)).with_context(|| format!("copy {binary}"))?;
     }
     let containerfile = repository()?.join("images").join(image.name).join("Containerfile");
     Testbed::build_image(&containerfile, &context, name)
@@ -177,12 +181,12 @@ async fn build_image(image: Image, name: &str) -> Result<()> {
         .with_context(|| format!("build the image {name}"))
 }
 
-fn hash_of(image: Image) -> Result<String> {
+fn hash_of(image: Image, binaries: &Path) -> Result<String> {
     use std::hash::Hasher;
     // Not for security: it only distinguishes builds of one machine.
     let mut hasher = std::hash::DefaultHasher::new();
     for binary in image.binaries {
-        let file = binaries()?.join(binary);
+        let file = binaries.join(binary);
         hasher.write(&std::fs::read(&file).with_context(|| format!("read {}", file.display()))?);
     }
     Ok(format!("{:016x}", hasher.finish()))

@@ -51,9 +51,7 @@ const COMPUTING: u8 = 10;
 async fn on_this_machine(suites: &[Suite], tally: &mut summary::Tally) -> Result<()> {
     let mut clippy = cargo_command(&["clippy", "--quiet", "--all-targets", "--locked"]);
     clippy.args(ALL).args(["--", "-D", "warnings"]);
-    let (what, mut image) = image::build(&[image::OPERATOR, image::WRITER]);
-    image.arg("--quiet");
-    let mut builds = Background::start([("checking with clippy".to_owned(), clippy), (what, image)]);
+    let mut clippy = Background::start([("checking with clippy".to_owned(), clippy)]);
     install_packages()?;
     let mut prepare = Command::new(std::env::current_exe().context("find this program")?);
     prepare.args(["testbed", "prepare"]);
@@ -75,14 +73,14 @@ async fn on_this_machine(suites: &[Suite], tally: &mut summary::Tally) -> Result
     ];
     lanes::run(lanes, async |suite, outcome| {
         tally.add_suite(suite, outcome);
-        builds.check().await?;
+        clippy.check().await?;
         testbed.check().await
     })
     .await?;
     testbed.finish().await?;
     lanes::run([Lane::of(1, of_testbed, command)], async |suite, outcome| {
         tally.add_suite(suite, outcome);
-        builds.check().await
+        clippy.check().await
     })
     .await?;
     println!(
@@ -91,8 +89,8 @@ async fn on_this_machine(suites: &[Suite], tally: &mut summary::Tally) -> Result
     );
     tally.part("unit, property and single-machine tests", start);
     let start = Instant::now();
-    builds.finish().await?;
-    tally.part("waiting for what was built beside them", start);
+    clippy.finish().await?;
+    tally.part("waiting for Clippy", start);
     run_documents(&ALL, tally).await
 }
 
@@ -105,7 +103,9 @@ async fn on_a_cluster(suites: &[Suite], name: Option<&str>, tally: &mut summary:
     let (testbed, _) = Testbed::up(Options::from_env()?)
         .await
         .context("bring up the testbed")?;
-    let [operator, writer] = image::into_testbed(&testbed, [image::OPERATOR, image::WRITER]).await?;
+    // The binaries that the tests were built with: a release would be the third compilation of all dependencies.
+    let images = [image::OPERATOR, image::WRITER];
+    let [operator, writer] = image::built_into_testbed(&testbed, images, image::DEBUG).await?;
     let client = e2e::connect(Some(testbed.kubeconfig_path()), None).await?;
     let images = e2e::Images {
         operator: operator.clone(),
@@ -116,7 +116,7 @@ async fn on_a_cluster(suites: &[Suite], name: Option<&str>, tally: &mut summary:
     e2e::install::install(&client, &repository()?, &images).await?;
     println!("==> end-to-end tests");
     let start = Instant::now();
-    let binary = image::operator_binary()?;
+    let binary = image::binaries(image::DEBUG)?.join("operator");
     let environment = [
         (KUBECONFIG_VARIABLE, testbed.kubeconfig_path().as_os_str()),
         (OPERATOR_IMAGE_VARIABLE, operator.as_ref()),
@@ -143,7 +143,7 @@ async fn on_a_cluster(suites: &[Suite], name: Option<&str>, tally: &mut summary:
 }
 
 /// So many end-to-end tests run at once of those that may: they wait more than they compute.
-const BESIDE: usize = 2;
+const BESIDE: usize = 3;
 
 /// Each end-to-end test whose name contains `name`, in a process of its own, and whether it may run beside others.
 fn jobs<const N: usize>(

@@ -126,7 +126,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
 }
 
 async fn compare(arguments: &Arguments, buckets: &[&str], processes: usize) -> Result<()> {
-    let rig = Rig::start(arguments, &image::binaries()?, buckets).await?;
+    let rig = Rig::start(arguments, &image::binaries(image::RELEASE)?, buckets).await?;
     let measured = all_rounds(&rig, arguments, processes).await;
     end_background(&rig).await;
     rig.end().await;
