@@ -378,6 +378,10 @@ impl Agent {
                 let refused = |reason: &String| world.refusals.tell("request to leave the lease", reason, now);
                 let _ = reply.send(answer.inspect_err(refused));
             }
+            Request::Pooler { request, reply } => {
+                let serves = world.observed().serves(now);
+                let _ = reply.send(Ok(self.executor.poolers.answer(request, serves, now)));
+            }
             Request::Status { reply } => {
                 let _ = reply.send(report::status(world.observed(), &world.memo, now));
             }

@@ -16,7 +16,8 @@ use certificates::{Authority, NAME};
 use listen::Port;
 use listen::flood::{self, Flood};
 use machine::protocol::{
-    Epoch, FailsafeReply, FailsafeRequest, MemberId, PromiseReply, PromiseRequest, ReportReply, ReportRequest,
+    Epoch, FailsafeReply, FailsafeRequest, MemberId, PoolerReply, PoolerRequest, PromiseReply, PromiseRequest,
+    ReportReply, ReportRequest,
 };
 use rcgen::KeyPair;
 use tokio::net::TcpListener;
@@ -117,6 +118,13 @@ fn answer(mut requests: mpsc::Receiver<Request>) {
                     let _ = reply.send(Ok(FailsafeReply {
                         member: MemberId::new(1, "1a2b3c4d", 7),
                         epoch: request.epoch,
+                    }));
+                }
+                Request::Pooler { request, reply } => {
+                    let _ = reply.send(Ok(PoolerReply {
+                        pause_milliseconds: request.paused.then_some(700),
+                        soon: true,
+                        serves: false,
                     }));
                 }
                 Request::Status { reply } => {
@@ -244,6 +252,47 @@ async fn a_holder_is_promised_its_lease_or_refused() {
             .await
             .expect_err(pod);
         assert!(matches!(error, PeerError::Refused { .. }), "{error}");
+    }
+}
+
+/// A client with a certificate for this name alone, as poolers and users have.
+fn client_of(scratch: &Scratch, authority: &Authority, name: &str) -> Client {
+    let directory = scratch.0.join(name);
+    authority.write(&directory, name, &[]);
+    for (from, to) in [("tls.crt", "client.crt"), ("tls.key", "client.key")] {
+        fs::rename(directory.join(from), directory.join(to)).expect("renamed");
+    }
+    Client::new(Tls::of_pooler(directory, NAME).expect("a usable certificate"))
+}
+
+/// A pooler may ask whether it is to pause, and nothing else; nobody else may ask that.
+#[tokio::test]
+async fn a_pooler_has_one_question_and_nobody_else_has_it() {
+    let scratch = Scratch::new("pooler");
+    let authority = Authority::new();
+    let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
+    let (address, requests) = server(tls.clone()).await;
+    answer(requests);
+    let pooler = client_of(&scratch, &authority, "cdb_pooler");
+    for paused in [false, true] {
+        let request = PoolerRequest {
+            pod: "pool-1".to_owned(),
+            paused,
+        };
+        let reply = pooler.pooler(address, &request).await.expect("an answer");
+        assert_eq!((reply.pause_milliseconds, reply.soon), (paused.then_some(700), true));
+        let refused = |error: PeerError| assert!(matches!(error, PeerError::Refused { .. }), "{error}");
+        refused(pooler.report(address, &report("orders-1")).await.expect_err("no agent"));
+        refused(pooler.status(address).await.expect_err("no agent"));
+        refused(
+            Client::new(tls.clone())
+                .pooler(address, &request)
+                .await
+                .expect_err("no pooler"),
+        );
+        let other = client_of(&scratch, &authority, "cdb_pooler2");
+        let error = other.pooler(address, &request).await.expect_err("neither");
+        assert!(matches!(error, PeerError::Failed { .. }), "{error}");
     }
 }
 

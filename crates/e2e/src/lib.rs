@@ -13,6 +13,8 @@ pub mod flood;
 #[cfg(feature = "harness")]
 pub mod install;
 #[cfg(feature = "harness")]
+pub mod load;
+#[cfg(feature = "harness")]
 pub mod manifest;
 #[cfg(feature = "harness")]
 pub mod namespace;

@@ -619,5 +619,27 @@ pub struct FailsafeReply {
     pub epoch: Epoch,
 }
 
+/// The question of a pooler's pod to the primary's agent (`POST /v1/pooler`): is it to pause?
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolerRequest {
+    /// The pod.
+    pub pod: String,
+    /// It has paused: no connection of it to PostgreSQL is left, and its clients wait.
+    pub paused: bool,
+}
+
+/// The answer to a [`PoolerRequest`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolerReply {
+    /// It is to pause for so long, because PostgreSQL stops next.
+    pub pause_milliseconds: Option<u64>,
+    /// It may soon be told to.
+    pub soon: bool,
+    /// Applications can write here.
+    pub serves: bool,
+}
+
 #[cfg(test)]
 mod tests;

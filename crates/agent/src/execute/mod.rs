@@ -4,6 +4,7 @@
 mod deadline;
 mod election;
 mod members;
+mod poolers;
 mod secrets;
 mod server;
 mod sync;
@@ -22,6 +23,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Mutex, Notify};
 
 pub use deadline::Deadline;
+pub use poolers::Poolers;
 pub use server::Written;
 
 use crate::archive::Archiving;
@@ -78,6 +80,8 @@ pub struct Executor {
     pub archive: Option<Archiving>,
     /// What a recovery needs beside the spec.
     pub recovering: Recovering,
+    /// The poolers that ask.
+    pub poolers: Arc<Poolers>,
 }
 
 /// What a recovery needs beside the spec.

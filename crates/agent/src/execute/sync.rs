@@ -46,20 +46,25 @@ impl Executor {
             return self.fail(Work::Open, "PostgreSQL does not run");
         };
         let (written, sql) = (Arc::clone(&self.written), self.own_connection(world));
+        let poolers = Arc::clone(&self.poolers);
         self.spawn(Work::Open, Some(CONFIGURE), async move {
             let mut sql = sql;
             let mut written = written.lock().await;
             written.open = true;
             let config = wanted.config(Mode::Primary, &written).await?;
             open(wanted.volume(), &server, &mut sql, &config).await?;
+            poolers.resume();
             Ok(Effect::Opened.into())
         });
     }
 
     pub(super) fn checkpoint(&self, world: &World) {
-        let sql = self.own_connection(world);
+        let (sql, poolers) = (self.own_connection(world), Arc::clone(&self.poolers));
         self.spawn(Work::Checkpoint, None, async move {
-            sql.checkpoint(CHECKPOINT).await?;
+            poolers.announce();
+            let made = sql.checkpoint(CHECKPOINT).await;
+            poolers.pause().await;
+            made?;
             Ok(Effect::Checkpointed.into())
         });
     }

@@ -9,14 +9,17 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use machine::protocol::{FailsafeReply, FailsafeRequest, PromiseReply, PromiseRequest, ReportReply, ReportRequest};
+use machine::protocol::{
+    FailsafeReply, FailsafeRequest, PoolerReply, PoolerRequest, PromiseReply, PromiseRequest, ReportReply,
+    ReportRequest,
+};
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::message::{check_failsafe_reply, check_reply, read};
-use super::server::{LIMIT, LONGEST};
+use super::server::{LIMIT, LONGEST, POOLER};
 use super::signature::{Channel, HEADER, Signed, Signer, verify};
 use super::{Resolver, Tls};
 
@@ -225,6 +228,17 @@ impl Client {
                 }
             }
         }
+    }
+
+    /// Asks the primary's agent whether a pooler is to pause.
+    ///
+    /// # Errors
+    /// Fails with [`PeerError`], which says whether the peer was silent, refused the connection or the request, or gave
+    /// an answer that is not understood.
+    pub async fn pooler(&self, peer: SocketAddr, request: &PoolerRequest) -> Result<PoolerReply, PeerError> {
+        let body = serde_json::to_vec(request).map_err(|error| failed(peer, &error))?;
+        let called = self.call(peer, Method::POST, POOLER, body.into(), LIMIT);
+        called.await.map(|reply| reply.message)
     }
 
     /// Asks an agent for its own status.

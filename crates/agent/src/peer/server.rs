@@ -1,4 +1,4 @@
-//! The server side: requests of other agents.
+//! The server side: requests of other agents, and of poolers.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +14,10 @@ use hyper::service::service_fn;
 use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use listen::{Bounds, Port};
-use machine::protocol::{FailsafeReply, FailsafeRequest, PromiseReply, PromiseRequest, ReportReply, ReportRequest};
+use machine::protocol::{
+    FailsafeReply, FailsafeRequest, PoolerReply, PoolerRequest, PromiseReply, PromiseRequest, ReportReply,
+    ReportRequest,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::{TcpListener, TcpStream};
@@ -55,6 +58,13 @@ pub enum Request {
         key: Option<String>,
         /// The channel for the answer; `Err` says why the request is refused (409).
         reply: oneshot::Sender<Result<FailsafeReply, String>>,
+    },
+    /// `POST /v1/pooler`: a pooler's pod asks whether it is to pause.
+    Pooler {
+        /// The request.
+        request: PoolerRequest,
+        /// The channel for the answer; it is never refused.
+        reply: oneshot::Sender<Result<PoolerReply, String>>,
     },
     /// `GET /v1/status`: the agent's own status, as it would report it.
     Status {
@@ -104,6 +114,16 @@ pub async fn serve(
         .await;
 }
 
+/// Who has connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Caller {
+    Agent,
+    Pooler,
+}
+
+/// The one path for poolers.
+pub(super) const POOLER: &str = "/v1/pooler";
+
 /// What every connection needs.
 struct Known {
     tls: Tls,
@@ -119,9 +139,11 @@ async fn serve_connection(stream: TcpStream, known: Arc<Known>, requests: mpsc::
         Err(_) => return tracing::debug!("a peer's handshake took too long"),
     };
     let connection = stream.get_ref().1;
-    if !known.tls.is_agent(connection.peer_certificates()) {
-        return tracing::warn!("a peer presented a certificate that is not an agent's");
-    }
+    let caller = match connection.peer_certificates() {
+        certificates if known.tls.is_agent(certificates) => Caller::Agent,
+        certificates if Tls::is_pooler(certificates) => Caller::Pooler,
+        _ => return tracing::warn!("a peer presented a certificate that is neither an agent's nor a pooler's"),
+    };
     let channel = match Channel::of(connection) {
         Ok(channel) => channel,
         Err(error) => return tracing::warn!("a peer's connection has no exported keying material: {error}"),
@@ -129,7 +151,7 @@ async fn serve_connection(stream: TcpStream, known: Arc<Known>, requests: mpsc::
     let (known, channel) = (&known, &channel);
     let service = service_fn(|request| {
         let requests = requests.clone();
-        async move { Ok::<_, std::convert::Infallible>(answer(request, known, channel, requests).await) }
+        async move { Ok::<_, std::convert::Infallible>(answer(request, known, (caller, channel), requests).await) }
     });
     // A peer makes a connection for each call.
     let served = http1::Builder::new()
@@ -144,11 +166,11 @@ async fn serve_connection(stream: TcpStream, known: Arc<Known>, requests: mpsc::
 async fn answer(
     request: hyper::Request<Incoming>,
     known: &Known,
-    channel: &Channel,
+    (caller, channel): (Caller, &Channel),
     requests: mpsc::Sender<Request>,
 ) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    let routed = timeout(LIMIT, route(&head, body, known, channel, requests)).await;
+    let routed = timeout(LIMIT, route(&head, body, known, (caller, channel), requests)).await;
     let late = || {
         (
             StatusCode::SERVICE_UNAVAILABLE,
@@ -173,11 +195,19 @@ async fn route(
     head: &Parts,
     body: Incoming,
     known: &Known,
-    channel: &Channel,
+    (caller, channel): (Caller, &Channel),
     requests: mpsc::Sender<Request>,
 ) -> Answer {
     let names = &known.names;
-    match (&head.method, head.uri.path()) {
+    let path = head.uri.path();
+    if (caller == Caller::Pooler) != (path == POOLER) {
+        return text(StatusCode::FORBIDDEN, "agents and poolers have questions of their own");
+    }
+    match (&head.method, path) {
+        (&Method::POST, POOLER) => match message(head, body, channel).await {
+            Ok((request, _)) => decided(requests, |reply| Request::Pooler { request, reply }).await,
+            Err(reason) => text(StatusCode::BAD_REQUEST, &reason),
+        },
         (&Method::POST, "/v1/report") => {
             let read = message(head, body, channel).await;
             match read.and_then(|(report, key)| Ok((check_report(report, names)?, key))) {
@@ -215,7 +245,7 @@ async fn route(
         }
         _ => text(
             StatusCode::NOT_FOUND,
-            "there are POST /v1/report, POST /v1/promise, POST /v1/failsafe and GET /v1/status",
+            "there are POST /v1/report, POST /v1/promise, POST /v1/failsafe, POST /v1/pooler and GET /v1/status",
         ),
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fs, io};
 
+use machine::access::POOLER_ROLE;
 use machine::protocol::certificate_digest;
 use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
@@ -49,6 +50,7 @@ pub enum TlsError {
 #[derive(Debug)]
 struct Shared {
     directory: PathBuf,
+    files: Files,
     name: ServerName<'static>,
     loaded: Mutex<Loaded>,
 }
@@ -64,13 +66,19 @@ struct Loaded {
 }
 
 /// Identifies the versions of the three files that were read: inode, and seconds and nanoseconds of the last change.
-type Stamps = [Stamp; FILES.len()];
+type Stamps = [Stamp; 3];
+
+/// The names of three files: certificate, its key, and the authorities that are trusted.
+type Files = [&'static str; 3];
 
 /// With it a client asks PostgreSQL for TLS
 /// (<https://www.postgresql.org/docs/current/protocol-message-formats.html>, "SSLRequest").
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 
-const FILES: [&str; 3] = ["tls.crt", "tls.key", "ca.crt"];
+/// Those of a member.
+const MEMBERS: Files = ["tls.crt", "tls.key", "ca.crt"];
+/// Those with which a pooler logs in.
+const POOLERS: Files = ["client.crt", "client.key", "ca.crt"];
 
 impl Tls {
     /// Reads `tls.crt`, `tls.key` and `ca.crt` in `directory`. A peer must present a certificate of the authority that
@@ -81,13 +89,25 @@ impl Tls {
     /// Fails with [`TlsError::Read`] if a file cannot be read, and with [`TlsError::Unusable`] if the files or the name
     /// cannot be used.
     pub fn open(directory: impl Into<PathBuf>, name: &str) -> Result<Self, TlsError> {
-        let directory = directory.into();
+        Self::with(directory.into(), MEMBERS, name)
+    }
+
+    /// As [`Self::open`], with the certificate with which a pooler logs in.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn of_pooler(directory: impl Into<PathBuf>, name: &str) -> Result<Self, TlsError> {
+        Self::with(directory.into(), POOLERS, name)
+    }
+
+    fn with(directory: PathBuf, files: Files, name: &str) -> Result<Self, TlsError> {
         let name = ServerName::try_from(name.to_owned())
             .map_err(|error| unusable(&directory)(format!("{name:?} is no name: {error}")))?;
-        let loaded = Mutex::new(load(&directory)?);
+        let loaded = Mutex::new(load(&directory, files)?);
         Ok(Self {
             shared: Arc::new(Shared {
                 directory,
+                files,
                 name,
                 loaded,
             }),
@@ -118,6 +138,16 @@ impl Tls {
             .is_ok_and(|certificate| verify_server_name(&certificate, &self.shared.name).is_ok())
     }
 
+    /// True if a client's certificate, which the authority has issued, is a pooler's.
+    pub(super) fn is_pooler(certificates: Option<&[CertificateDer<'_>]>) -> bool {
+        let certificate = certificates.and_then(<[_]>::first);
+        let read = certificate.and_then(|certificate| x509_parser::parse_x509_certificate(certificate).ok());
+        read.is_some_and(|(_, read)| {
+            let mut names = read.subject().iter_common_name().map(|name| name.as_str());
+            names.next() == Some(Ok(POOLER_ROLE)) && names.next().is_none()
+        })
+    }
+
     /// Digest of the files that are loaded ([`certificate_digest`]).
     ///
     /// # Errors
@@ -133,7 +163,7 @@ impl Tls {
 
     fn newest(&self) -> io::Result<Loaded> {
         let loaded = self.current();
-        match loaded.stamp == stamps(&self.shared.directory) {
+        match loaded.stamp == stamps(&self.shared.directory, self.shared.files) {
             true => Ok(loaded),
             false => Err(io::Error::other("the files of the certificate are being replaced")),
         }
@@ -162,9 +192,9 @@ impl Tls {
 
     fn current(&self) -> Loaded {
         let mut loaded = self.shared.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = stamps(&self.shared.directory);
+        let stamp = stamps(&self.shared.directory, self.shared.files);
         if stamp != loaded.stamp {
-            match load(&self.shared.directory) {
+            match load(&self.shared.directory, self.shared.files) {
                 Ok(new) => {
                     tracing::info!("the cluster's certificate has changed");
                     *loaded = new;
@@ -182,10 +212,10 @@ impl Tls {
     }
 }
 
-fn load(directory: &Path) -> Result<Loaded, TlsError> {
+fn load(directory: &Path, files: Files) -> Result<Loaded, TlsError> {
     // The versions are noted before the reading: a change meanwhile is then read the next time.
-    let stamp = stamps(directory);
-    let [certificates, key, authorities] = FILES.map(|name| {
+    let stamp = stamps(directory, files);
+    let [certificates, key, authorities] = files.map(|name| {
         let path = directory.join(name);
         fs::read(&path).map_err(|source| TlsError::Read { path, source })
     });
@@ -199,7 +229,7 @@ fn load(directory: &Path) -> Result<Loaded, TlsError> {
     let digest = certificate_digest(&pem, &authorities);
     let certificates = parse(&pem)?;
     let certificate = certificates.first().cloned();
-    let certificate = certificate.ok_or_else(|| refused("tls.crt holds no certificate".to_owned()))?;
+    let certificate = certificate.ok_or_else(|| refused(format!("{} holds no certificate", files[0])))?;
     let (_, read) = x509_parser::parse_x509_certificate(&certificate).map_err(|error| refused(error.to_string()))?;
     let ends = read.validity().not_after.timestamp();
     let key = PrivateKeyDer::from_pem_slice(&key?).map_err(|error| refused(error.to_string()))?;
@@ -237,8 +267,8 @@ fn configs(
     Ok((server, client))
 }
 
-fn stamps(directory: &Path) -> Stamps {
-    FILES.map(|name| stamp(&directory.join(name)))
+fn stamps(directory: &Path, files: Files) -> Stamps {
+    files.map(|name| stamp(&directory.join(name)))
 }
 
 fn unusable(directory: &Path) -> impl Fn(String) -> TlsError {

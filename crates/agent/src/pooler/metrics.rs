@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
-use api::names::{POOLER_PORT, RUN_PATH};
-use tokio_postgres::{NoTls, SimpleQueryMessage, SimpleQueryRow};
+use tokio_postgres::SimpleQueryRow;
+
+use super::console;
 
 /// How often PgBouncer is asked.
 const EVERY: Duration = Duration::from_secs(10);
-/// Time limit of an answer.
-const LIMIT: Duration = Duration::from_secs(2);
 
 /// A gauge: its name, what it means, the column of `SHOW POOLS`, and a label with its value.
 type Gauge = (&'static str, &'static str, &'static str, Option<&'static str>);
@@ -54,7 +52,7 @@ pub(super) async fn collect(processes: u32, tell: impl Fn(String)) {
         let mut values = Values::new();
         let mut up = 0;
         for process in 1..=processes {
-            if let Ok(Ok(rows)) = tokio::time::timeout(LIMIT, pools(process)).await {
+            if let Ok(rows) = console::pools(process).await {
                 up += 1;
                 add(&mut values, &rows);
             }
@@ -62,23 +60,6 @@ pub(super) async fn collect(processes: u32, tell: impl Fn(String)) {
         tell(text(&values, up));
         tokio::time::sleep(EVERY).await;
     }
-}
-
-async fn pools(process: u32) -> Result<Vec<SimpleQueryRow>, tokio_postgres::Error> {
-    let mut config = tokio_postgres::Config::new();
-    config
-        .host_path(Path::new(RUN_PATH).join(process.to_string()))
-        .port(POOLER_PORT)
-        .user("pgbouncer")
-        .dbname("pgbouncer");
-    let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(connection);
-    let answer = client.simple_query("SHOW POOLS").await?;
-    let rows = answer.into_iter().filter_map(|message| match message {
-        SimpleQueryMessage::Row(row) => Some(row),
-        _ => None,
-    });
-    Ok(rows.collect())
 }
 
 fn add(values: &mut Values, rows: &[SimpleQueryRow]) {

@@ -1,6 +1,8 @@
 //! The first process of a pooler's pod: it keeps PgBouncer running as [`machine::pooler::pod`] decides. It reads its Pooler and the
 //! EndpointSlice of the primary, and writes nothing in Kubernetes: while the API server or the operator is away, what runs goes on.
 
+mod calls;
+mod console;
 mod metrics;
 
 use std::fs;
@@ -25,14 +27,20 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 use listen::{Bounds, Port};
 use machine::instance::Reading;
-use machine::pooler::pod::{self, Action, Observed, Process, Stop, Wanted};
+use machine::pooler::pause::{Pause, pauses};
+use machine::pooler::pod::{self, Action, Observed, Paused, Process, Stop, Wanted};
 use machine::pooler::settings::{Places, Server, configuration};
+use machine::protocol::PoolerReply;
 use sha2::{Digest, Sha256};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-use crate::kubernetes::watch;
+use self::calls::Ask;
+use crate::deadman::boot_time;
+use crate::kubernetes::watch as watch_object;
 use crate::process::{Exit, Signal, Supervisor};
 
 /// PgBouncer's program.
@@ -41,6 +49,8 @@ const PROGRAM: &str = "pgbouncer";
 const CERTIFICATES: Duration = Duration::from_secs(2);
 /// The longest time without a decision.
 const TICK: Duration = Duration::from_secs(1);
+/// After this long a pause is ended again that could not be.
+const AGAIN: Duration = Duration::from_millis(100);
 /// The event loop counts as hung after this long.
 const HUNG: Duration = Duration::from_secs(10);
 /// Connections to the port of probes and metrics.
@@ -55,6 +65,10 @@ enum Event {
     Pooler(Box<Reading<Pooler>>),
     Route(Box<Reading<EndpointSlice>>),
     Certificates(String),
+    /// What the primary's agent says of a pause.
+    Told(PoolerReply),
+    /// The process with this number and pid has no connection to PostgreSQL, or it cannot be told to.
+    Paused(usize, u32, Result<(), String>),
     Terminating,
 }
 
@@ -119,7 +133,10 @@ async fn run() -> anyhow::Result<()> {
     follow_signals(events.clone())?;
     let client = Client::try_default().await.context("find the API server")?;
     follow_objects(&client, &namespace, (name, names.rw()), &events);
-    tokio::spawn(follow_certificates(events));
+    tokio::spawn(follow_certificates(events.clone()));
+    let (asks, asked) = watch::channel(None);
+    let shared = format!("{}.{namespace}.svc", names.rw());
+    tokio::spawn(calls::ask(asked, shared, events.clone()));
     serve(Arc::clone(&told))?;
     tokio::spawn(metrics::collect(processes, {
         let told = Arc::clone(&told);
@@ -134,6 +151,9 @@ async fn run() -> anyhow::Result<()> {
         route: None,
         certificates: None,
         stopping: None,
+        pause: Pause::default(),
+        asks,
+        events,
         written: None,
         processes: (0..processes).map(|_| Runner::default()).collect(),
     };
@@ -164,14 +184,14 @@ fn follow_objects(
     let routes: Api<Guarded<EndpointSlice>> = Api::namespaced(client.clone(), namespace);
     let (of_poolers, of_routes) = (events.clone(), events.clone());
     tokio::spawn(async move {
-        watch(poolers, pooler, |reading| {
+        watch_object(poolers, pooler, |reading| {
             let _ = of_poolers.send(Event::Pooler(Box::new(reading)));
             std::future::ready(())
         })
         .await;
     });
     tokio::spawn(async move {
-        watch(routes, route, |reading| {
+        watch_object(routes, route, |reading| {
             let _ = of_routes.send(Event::Route(Box::new(reading)));
             std::future::ready(())
         })
@@ -235,6 +255,9 @@ struct Runner {
     ended: Option<Instant>,
     read: Option<String>,
     told: Option<Stop>,
+    pause: Option<Paused>,
+    /// Waits for the end of the last transaction.
+    pausing: Option<AbortOnDrop>,
 }
 
 /// What is known and runs.
@@ -248,6 +271,10 @@ struct Runs {
     route: Option<(std::net::IpAddr, u16)>,
     certificates: Option<String>,
     stopping: Option<Instant>,
+    /// The primary's agent is asked whether there is to be one.
+    pause: Pause,
+    asks: watch::Sender<Option<Ask>>,
+    events: UnboundedSender<Event>,
     written: Option<Wanted>,
     processes: Vec<Runner>,
 }
@@ -273,9 +300,14 @@ impl Runs {
                     Err(self.lacks())
                 };
             }
+            self.ask(&observed);
             let wait = match pod::decide(&observed) {
                 Action::Wait(wait) => wait.map_or(TICK, Duration::from_millis).min(TICK),
                 Action::Exit => return Ok(()),
+                Action::Resume(number) => {
+                    self.resume(number).await;
+                    Duration::ZERO
+                }
                 action => {
                     if let Err(error) = self.perform(&action, &observed) {
                         tracing::error!("{error:#}");
@@ -325,6 +357,17 @@ impl Runs {
                 self.route = found.or(self.route);
             }
             Event::Certificates(found) => self.certificates = Some(found),
+            Event::Told(reply) => self.pause.told(&reply, boot_time()),
+            Event::Paused(number, pid, result) => {
+                let process = &mut self.processes[number];
+                match result {
+                    Ok(()) if process.pid == Some(pid) && process.pause.is_some() => {
+                        process.pause = Some(Paused::Wholly);
+                    }
+                    Ok(()) => {}
+                    Err(error) => tracing::warn!(process = number + 1, error, "cannot pause"),
+                }
+            }
             Event::Terminating => {
                 tracing::info!("the pod is terminating");
                 self.stopping.get_or_insert_with(Instant::now);
@@ -354,6 +397,7 @@ impl Runs {
             processes: self.processes.iter().map(Runner::observe).collect(),
             stopping_ms: self.stopping.map(milliseconds),
             drain_ms: drain * 1_000,
+            pause_ms: self.pause.left(boot_time()).map(|left| left.0),
         }
     }
 
@@ -380,7 +424,8 @@ impl Runs {
 
     fn perform(&mut self, action: &Action, observed: &Observed) -> anyhow::Result<()> {
         match action {
-            Action::Wait(_) | Action::Exit => {}
+            Action::Wait(_) | Action::Exit | Action::Resume(_) => {}
+            Action::Pause(number) => self.pause(*number),
             Action::Write => {
                 let wanted = observed.wanted.clone().context("there is nothing to write")?;
                 write(&wanted)?;
@@ -415,6 +460,51 @@ impl Runs {
         Ok(())
     }
 
+    /// Has the primary's agent asked whether this pod is to pause: one whose transactions end soon, and with the primary as its server.
+    fn ask(&self, observed: &Observed) {
+        let spec = self
+            .spec
+            .as_ref()
+            .filter(|spec| pauses(spec) && self.stopping.is_none());
+        let ask = spec.and(self.route).map(|(address, _)| Ask {
+            address,
+            paused: pod::is_paused(observed),
+            every: self.pause.asks_after(boot_time()),
+        });
+        self.asks.send_if_modified(|before| {
+            let differs = *before != ask;
+            *before = ask;
+            differs
+        });
+    }
+
+    fn pause(&mut self, number: usize) {
+        let process = &mut self.processes[number];
+        let Some(pid) = process.pid else { return };
+        process.pause = Some(Paused::Partly);
+        let events = self.events.clone();
+        let pausing = tokio::spawn(async move {
+            let result = console::pause(process_number(number))
+                .await
+                .map_err(|error| format!("{error:#}"));
+            let _ = events.send(Event::Paused(number, pid, result));
+        });
+        process.pausing = Some(AbortOnDrop(pausing));
+    }
+
+    /// Until it has gone on, nothing else is done: clients wait.
+    async fn resume(&mut self, number: usize) {
+        // A PAUSE that waits would do so for ever.
+        self.processes[number].pausing = None;
+        match console::resume(process_number(number)).await {
+            Ok(()) => self.processes[number].pause = None,
+            Err(error) => {
+                tracing::error!(process = number + 1, "cannot end a pause: {error:#}");
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+    }
+
     fn signal(&self, number: usize, signal: Signal) -> anyhow::Result<()> {
         if let Some(pid) = self.processes[number].pid {
             self.supervisor.signal(pid, signal)?;
@@ -429,11 +519,26 @@ impl Runner {
             Some(_) => Process::Up {
                 read: self.read.clone(),
                 told: self.told,
+                pause: self.pause,
             },
             None => Process::Down {
                 since_ms: self.ended.map(milliseconds),
             },
         }
+    }
+}
+
+/// From 1, as PgBouncer's own folders are named.
+fn process_number(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX).saturating_add(1)
+}
+
+/// A task that ends with this handle.
+struct AbortOnDrop(JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

@@ -108,6 +108,7 @@ pub(super) async fn start(
                 access: config.recovery_access,
                 volume: config.recovery_volume,
             },
+            poolers: Arc::default(),
         },
         health,
         metrics,

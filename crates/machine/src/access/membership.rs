@@ -74,6 +74,11 @@ pub(super) fn refusal(declared: &DeclaredRole, catalogue: &Catalogue) -> Option<
 /// Why nobody may become this role by a DatabaseUser. A role that is not there may be anything yet.
 pub(super) fn too_mighty(catalogue: &Catalogue, role: &str) -> Option<String> {
     reached(catalogue, role).into_iter().find_map(|role| {
+        if role == CERTIFICATES_ROLE {
+            return Some(format!(
+                "{role} is for roles that log in with a certificate, and PostgreSQL would ask their members for one, too"
+            ));
+        }
         if !may_have_members(role) {
             return Some(format!(
                 "{role} reaches files, programs or other servers, or is the operator's or the superuser's"
@@ -166,8 +171,9 @@ pub(super) fn of_memberships(
         };
         step(grant, false);
     }
-    if certificate && !declared.certificate && !keeps {
-        step(revoke(declared, CERTIFICATES_ROLE), true);
+    if certificate && !declared.certificate {
+        // Whatever is kept: there is no certificate any more with which it could log in.
+        step(revoke(declared, CERTIFICATES_ROLE), !keeps);
     }
     let has = role.into_iter().flat_map(|role| &role.member_of);
     let others = has.filter(|(group, _)| *group != CERTIFICATES_ROLE);

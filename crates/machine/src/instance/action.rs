@@ -116,7 +116,7 @@ pub enum Action {
     },
     /// Let applications connect.
     Open,
-    /// Make a checkpoint, within a time limit.
+    /// Make a checkpoint, within a time limit, and then have poolers pause ([`crate::pooler::pause`]): PostgreSQL stops next.
     Checkpoint,
     /// Make the stopped, diverged data follow the primary again (`pg_rewind`), under a durable marker (protocol.md rule
     /// 17).

@@ -17,6 +17,11 @@ const SOON: Millis = Millis(20);
 const SHORT: Millis = Millis::seconds(2);
 
 impl Observed {
+    /// True if applications can write here.
+    pub fn serves(&self, now: BootTime) -> bool {
+        Context::new(self, now).serving()
+    }
+
     /// How long after an answer, or a failed question, PostgreSQL is asked again.
     pub fn asks_again_after(&self, now: BootTime) -> Millis {
         let context = Context::new(self, now);

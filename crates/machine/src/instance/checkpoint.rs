@@ -1,17 +1,21 @@
 //! A checkpoint while PostgreSQL still serves, before a planned stop of the primary. It shortens the checkpoint of the
-//! stop, and with it the time without a primary. Patroni does the same before a switchover.
+//! stop, and with it the time without a primary. Patroni does the same before a switchover. When it is made, poolers have paused.
 
 use super::facts::Context;
 use super::{Action, Verdict};
+use crate::pooler::pause::LONGEST;
 use crate::units::Millis;
 
-/// How long a finished checkpoint counts as recent: WAL written since then costs the stop little time.
-const RECENT: Millis = Millis::seconds(10);
+/// How long a finished checkpoint counts as recent: WAL written since then costs the stop little time, and poolers still pause
+/// ([`LONGEST`]).
+const RECENT: Millis = Millis::seconds(4);
+const _: () = assert!(RECENT.0 < LONGEST.0);
 
-/// True if a recent checkpoint exists. Also true if it failed: then the stop makes all of it.
+/// True if a recent checkpoint of this run of the server exists. Also true if it failed: then the stop makes all of it.
 pub(super) fn is_made(context: &Context) -> bool {
-    let task = &context.tasks().checkpoint;
-    task.running.is_none() && context.now.since(task.ended) < RECENT
+    let tasks = context.tasks();
+    let task = &tasks.checkpoint;
+    task.running.is_none() && context.now.since(task.ended) < RECENT && task.ended >= tasks.start.ended
 }
 
 /// Begins the checkpoint. `None` while it runs: it has a time limit, and other decision rules go on meanwhile.

@@ -27,7 +27,7 @@ const CHECKPOINT: Millis = Millis::seconds(5);
 pub(super) const HAND_OVER: Rule = Rule {
     name: "hand-over",
     family: "shutdown",
-    what: "Switchover: makes a checkpoint, stops PostgreSQL, and releases the lease to the wanted primary with the last position.",
+    what: "Switchover: makes a checkpoint, has poolers pause, stops PostgreSQL, and releases the lease to the wanted primary with the last position.",
     protocol: &[16],
     kind: RuleKind::Act,
     decide: hand_over,

@@ -4,6 +4,7 @@
 //!   pods serve.
 //! - A pod's ([`pod`]) has PgBouncer run with the configuration that follows from the spec and from where the primary is ([`settings`]).
 
+pub mod pause;
 pub mod pod;
 pub mod settings;
 

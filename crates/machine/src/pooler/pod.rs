@@ -23,6 +23,8 @@ pub struct Observed {
     pub stopping_ms: Option<u64>,
     /// How long clients may finish, in milliseconds.
     pub drain_ms: u64,
+    /// PostgreSQL is about to stop: transactions are held back for so many milliseconds more ([`super::pause`]).
+    pub pause_ms: Option<u64>,
 }
 
 /// A configuration.
@@ -50,7 +52,18 @@ pub enum Process {
         read: Option<String>,
         /// What it was told last of its end.
         told: Option<Stop>,
+        /// It was told to pause, and not to go on.
+        pause: Option<Paused>,
     },
+}
+
+/// How far the pause of a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Paused {
+    /// New transactions wait, and those under way are waited for.
+    Partly,
+    /// No connection to PostgreSQL is left.
+    Wholly,
 }
 
 /// How a process is stopped.
@@ -75,6 +88,10 @@ pub enum Action {
     Start(usize),
     /// Have it read its file again: connections to another server are closed as they become free.
     Reload(usize),
+    /// Have it let transactions end, and hold new ones back.
+    Pause(usize),
+    /// Have it go on.
+    Resume(usize),
     /// Tell it to end.
     Stop(usize, Stop),
     /// All has ended.
@@ -88,11 +105,27 @@ pub fn digest(wanted: &Wanted) -> String {
 
 /// Decides.
 pub fn decide(observed: &Observed) -> Action {
+    // Before anything else: nothing makes a pause longer. PgBouncer cannot be told to go on once it is to end.
+    let is_paused = |process: &Process| {
+        matches!(
+            process,
+            Process::Up {
+                pause: Some(_),
+                told: None,
+                ..
+            }
+        )
+    };
+    if (observed.stopping_ms.is_some() || observed.pause_ms.is_none())
+        && let Some(number) = observed.processes.iter().position(is_paused)
+    {
+        return Action::Resume(number);
+    }
     if let Some(since) = observed.stopping_ms {
         return stop(observed, since);
     }
     let Some(wanted) = &observed.wanted else {
-        return Action::Wait(None);
+        return Action::Wait(observed.pause_ms);
     };
     if observed.written.as_ref() != Some(wanted) {
         return Action::Write;
@@ -106,10 +139,11 @@ pub fn decide(observed: &Observed) -> Action {
             }
             Process::Down { .. } => return Action::Start(number),
             Process::Up { read, .. } if read.as_ref() != Some(&present) => return Action::Reload(number),
+            Process::Up { pause: None, .. } if observed.pause_ms.is_some() => return Action::Pause(number),
             Process::Up { .. } => {}
         }
     }
-    Action::Wait(again)
+    Action::Wait(again.into_iter().chain(observed.pause_ms).min())
 }
 
 fn stop(observed: &Observed, since: u64) -> Action {
@@ -136,6 +170,15 @@ fn stop(observed: &Observed, since: u64) -> Action {
     } else {
         Action::Exit
     }
+}
+
+/// Whether the pod pauses as a whole: none of its processes has a connection to PostgreSQL.
+pub fn is_paused(observed: &Observed) -> bool {
+    let is_free = |process: &Process| match process {
+        Process::Down { .. } => true,
+        Process::Up { pause, .. } => *pause == Some(Paused::Wholly),
+    };
+    observed.pause_ms.is_some() && observed.processes.iter().all(is_free)
 }
 
 /// Whether the pod takes clients: it is not terminating, and every process runs with a configuration.

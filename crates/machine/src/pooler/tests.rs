@@ -5,13 +5,17 @@ use chrono::{DateTime, Utc};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::pod::{self, Action as Do, Process, Stop, digest};
+use super::pause::{Calls, LONGEST, Pause, REST, pauses};
+use super::pod::{self, Action as Do, Paused, Process, Stop, digest};
 use super::settings::{Places, Server, configuration};
 use super::*;
 use crate::access::{Published, Report};
 use crate::cluster::Known;
 use crate::declaration::{Credentials, Decision};
+use crate::protocol::{PoolerReply, PoolerRequest};
 use crate::reconcile::Controller;
+use crate::timing::BootTime;
+use crate::units::Millis;
 
 fn now() -> DateTime<Utc> {
     "2027-01-01T00:00:00Z".parse().unwrap()
@@ -243,6 +247,7 @@ fn up(read: Option<&pod::Wanted>) -> Process {
     Process::Up {
         read: read.map(digest),
         told: None,
+        pause: None,
     }
 }
 
@@ -313,6 +318,7 @@ fn stops(drain_ms: u64, leaves: Option<Stop>) -> Vec<(u64, Stop)> {
                     false => Process::Up {
                         read: None,
                         told: Some(how),
+                        pause: None,
                     },
                 };
             }
@@ -362,8 +368,7 @@ proptest! {
             wanted: Some(wanted.clone()),
             written: written.map(one),
             processes,
-            stopping_ms: None,
-            drain_ms: 0,
+            ..pod::Observed::default()
         };
         for _ in 0..=2 * seen.processes.len() + 1 {
             match pod::decide(&seen) {
@@ -384,5 +389,203 @@ proptest! {
         prop_assert_eq!(pod::decide(&seen), Do::Wait(None));
         prop_assert!(pod::is_ready(&seen));
         prop_assert!(seen.processes.iter().all(|process| *process == up(Some(&wanted))));
+    }
+}
+
+fn asks(calls: &mut Calls, pod: &str, paused: bool, now: u64) -> PoolerReply {
+    let request = PoolerRequest {
+        pod: pod.to_owned(),
+        paused,
+    };
+    calls.answer(request, true, BootTime(now))
+}
+
+#[test]
+fn a_primary_waits_for_the_poolers_that_ask_and_not_for_long() {
+    let mut calls = Calls::default();
+    let at = BootTime;
+    calls.announce(at(0));
+    assert!(!calls.announces(at(0)), "nobody asks");
+    calls.begin(at(0));
+    assert!(!calls.waits(at(0)));
+    // One that is gone, one that is there.
+    asks(&mut calls, "gone", false, 1_000);
+    asks(&mut calls, "there", false, 9_000);
+    calls.announce(at(9_900));
+    assert!(calls.announces(at(9_900)) && !calls.announces(at(9_900 + 1_500)));
+    let reply = asks(&mut calls, "there", false, 10_000);
+    assert_eq!((reply.pause_milliseconds, reply.soon, reply.serves), (None, true, true));
+    assert!(!calls.announces(at(10_000)), "it has heard of it");
+    // What it says of another pause does not count.
+    asks(&mut calls, "there", true, 10_000);
+    calls.begin(at(10_000));
+    assert!(calls.waits(at(10_000)));
+    let reply = asks(&mut calls, "there", false, 10_050);
+    assert_eq!(reply.pause_milliseconds, Some(LONGEST.0 - 50));
+    assert!(
+        calls.waits(at(10_050)) && !calls.waits(at(12_000)),
+        "a long transaction"
+    );
+    asks(&mut calls, "there", true, 10_100);
+    assert!(!calls.waits(at(10_100)));
+    assert_eq!(
+        asks(&mut calls, "there", true, 10_000 + LONGEST.0).pause_milliseconds,
+        None
+    );
+    calls.begin(at(20_000));
+    calls.end();
+    let reply = asks(&mut calls, "there", true, 20_001);
+    assert_eq!((reply.pause_milliseconds, reply.soon), (None, false));
+}
+
+#[test]
+fn a_pause_ends_when_a_primary_serves_that_wants_none() {
+    let reply = |pause_milliseconds, serves| PoolerReply {
+        pause_milliseconds,
+        soon: false,
+        serves,
+    };
+    let mut pause = Pause::default();
+    pause.told(&reply(None, true), BootTime(0));
+    assert_eq!(
+        (pause.left(BootTime(0)), pause.asks_after(BootTime(0))),
+        (None, Millis(1_000))
+    );
+    let soon = PoolerReply {
+        soon: true,
+        ..reply(None, true)
+    };
+    pause.told(&soon, BootTime(0));
+    assert_eq!(
+        (pause.asks_after(BootTime(0)), pause.asks_after(BootTime(2_000))),
+        (Millis(50), Millis(1_000))
+    );
+    pause.told(&reply(Some(600), true), BootTime(1_000));
+    pause.told(&reply(None, false), BootTime(1_400));
+    assert_eq!(
+        pause.left(BootTime(1_400)),
+        Some(Millis(200)),
+        "the next primary does not serve yet"
+    );
+    pause.told(&reply(None, true), BootTime(1_500));
+    assert_eq!(pause.left(BootTime(1_500)), None);
+    pause.told(&reply(Some(600), true), BootTime(1_500 + REST.0 - 1));
+    assert_eq!(pause.left(BootTime(1_500 + REST.0 - 1)), None, "it has only just ended");
+    pause.told(&reply(Some(u64::MAX), true), BootTime(1_500 + REST.0));
+    assert_eq!(pause.left(BootTime(1_500 + REST.0)), Some(LONGEST));
+}
+
+#[test]
+fn sessions_and_standbys_are_not_paused() {
+    assert!(pauses(&spec(&json!({}))));
+    assert!(!pauses(&spec(&json!({"poolMode": "Session"}))));
+    assert!(!pauses(&spec(&json!({"role": "ReadOnly"}))));
+}
+
+#[test]
+fn a_pod_pauses_each_process_and_has_each_go_on() {
+    let wanted = one("a");
+    let mut seen = pod::Observed {
+        wanted: Some(wanted.clone()),
+        written: Some(wanted.clone()),
+        processes: vec![up(Some(&wanted)), up(Some(&wanted))],
+        pause_ms: Some(700),
+        ..pod::Observed::default()
+    };
+    let pause = |seen: &mut pod::Observed, number: usize, how| {
+        if let Process::Up { pause, .. } = &mut seen.processes[number] {
+            *pause = how;
+        }
+    };
+    assert_eq!(pod::decide(&seen), Do::Pause(0));
+    pause(&mut seen, 0, Some(Paused::Wholly));
+    assert_eq!(pod::decide(&seen), Do::Pause(1));
+    pause(&mut seen, 1, Some(Paused::Partly));
+    assert_eq!(
+        (pod::decide(&seen), pod::is_paused(&seen)),
+        (Do::Wait(Some(700)), false)
+    );
+    pause(&mut seen, 1, Some(Paused::Wholly));
+    assert!(pod::is_paused(&seen) && pod::is_ready(&seen));
+    // Nothing comes before the end of a pause: not even what cannot be known.
+    seen.wanted = None;
+    seen.pause_ms = None;
+    assert_eq!((pod::decide(&seen), pod::is_paused(&seen)), (Do::Resume(0), false));
+    pause(&mut seen, 0, None);
+    assert_eq!(pod::decide(&seen), Do::Resume(1));
+    pause(&mut seen, 1, None);
+    assert_eq!(pod::decide(&seen), Do::Wait(None));
+    // One that terminates goes on first.
+    pause(&mut seen, 1, Some(Paused::Partly));
+    (seen.pause_ms, seen.stopping_ms) = (Some(500), Some(0));
+    assert_eq!(pod::decide(&seen), Do::Resume(1));
+}
+
+/// What a primary's agent says, or that nothing is heard of it, and how long after the last word.
+fn word() -> impl Strategy<Value = (u64, Option<PoolerReply>)> {
+    let reply = (prop::option::of(0..20_000_u64), any::<bool>(), any::<bool>());
+    let reply = reply.prop_map(|(pause_milliseconds, soon, serves)| PoolerReply {
+        pause_milliseconds,
+        soon,
+        serves,
+    });
+    (0..4_000_u64, prop::option::of(reply))
+}
+
+proptest! {
+    /// Whatever any primary says, and whatever dies: no process is paused for longer than the longest pause, and clients are served for
+    /// at least as long before the next one.
+    #[test]
+    fn no_pause_is_longer_than_the_longest(words in prop::collection::vec(word(), 1..60), starts in 0..4_usize) {
+        let wanted = one("a");
+        let mut seen = pod::Observed {
+            wanted: (starts > 0).then(|| wanted.clone()),
+            written: (starts > 1).then(|| wanted.clone()),
+            processes: vec![up((starts > 2).then_some(&wanted)), Process::Down { since_ms: None }],
+            ..pod::Observed::default()
+        };
+        let (mut pause, mut now) = (Pause::default(), 0);
+        // When the present pause of each process began, and when its last one ended.
+        let (mut began, mut ended) = ([None; 2], [None; 2]);
+        for (later, reply) in words {
+            let end = now + later;
+            // The pod decides at the times that it asked for, and at the next word.
+            loop {
+                seen.pause_ms = pause.left(BootTime(now)).map(|left| left.0);
+                match pod::decide(&seen) {
+                    Do::Wait(next) => {
+                        let next = next.map_or(end, |wait| now + wait.max(1)).min(end);
+                        if next == now {
+                            break;
+                        }
+                        now = next;
+                    }
+                    Do::Write => seen.written = Some(wanted.clone()),
+                    Do::Start(number) => seen.processes[number] = up(Some(&wanted)),
+                    Do::Reload(number) => {
+                        let Process::Up { read, .. } = &mut seen.processes[number] else { panic!() };
+                        *read = Some(digest(&wanted));
+                    }
+                    Do::Pause(number) => {
+                        let Process::Up { pause, .. } = &mut seen.processes[number] else { panic!() };
+                        *pause = Some(if later % 2 == 0 { Paused::Partly } else { Paused::Wholly });
+                        prop_assert!(ended[number].is_none_or(|at| now >= at + REST.0), "{} after {:?}", now, ended[number]);
+                        began[number] = Some(now);
+                    }
+                    Do::Resume(number) => {
+                        let Process::Up { pause, .. } = &mut seen.processes[number] else { panic!() };
+                        *pause = None;
+                        let since = began[number].take().unwrap();
+                        prop_assert!(now - since <= LONGEST.0, "{} ms", now - since);
+                        ended[number] = Some(now);
+                    }
+                    Do::Stop(..) | Do::Exit => prop_assert!(false),
+                }
+            }
+            prop_assert!(began.iter().flatten().all(|since| now - since <= LONGEST.0));
+            if let Some(reply) = reply {
+                pause.told(&reply, BootTime(now));
+            }
+        }
     }
 }

@@ -20,10 +20,12 @@ pub fn network_policy(subject: &Subject<'_>) -> NetworkPolicy {
     let NetworkPolicySpec {
         clients, monitoring, ..
     } = &subject.db.spec.network_policy;
-    let instances = NetworkPolicyPeer {
-        pod_selector: Some(labels(subject.selector())),
+    let pods = |selector| NetworkPolicyPeer {
+        pod_selector: Some(labels(selector)),
         ..NetworkPolicyPeer::default()
     };
+    let poolers = (LABEL_POOLED.to_owned(), subject.names.cluster().to_owned());
+    let own = vec![pods(subject.selector()), pods([poolers].into())];
     let prometheus = || {
         let namespace = ("kubernetes.io/metadata.name".to_owned(), MONITORING.to_owned());
         vec![NetworkPolicyPeer {
@@ -31,20 +33,9 @@ pub fn network_policy(subject: &Subject<'_>) -> NetworkPolicy {
             ..NetworkPolicyPeer::default()
         }]
     };
-    let poolers = NetworkPolicyPeer {
-        pod_selector: Some(labels(
-            [(LABEL_POOLED.to_owned(), subject.names.cluster().to_owned())].into(),
-        )),
-        ..NetworkPolicyPeer::default()
-    };
     let rules = [
-        from(Some(vec![instances]), &[POSTGRES_PORT_NAME, PEER_PORT_NAME]),
-        from(
-            clients
-                .clone()
-                .map(|clients| clients.into_iter().chain([poolers]).collect()),
-            &[POSTGRES_PORT_NAME],
-        ),
+        from(Some(own), &[POSTGRES_PORT_NAME, PEER_PORT_NAME]),
+        from(clients.clone(), &[POSTGRES_PORT_NAME]),
         from(Some(monitoring.clone().unwrap_or_else(prometheus)), &[PROBES_PORT_NAME]),
     ];
     NetworkPolicy {
@@ -113,9 +104,17 @@ mod tests {
         (port.to_owned(), from)
     }
 
+    /// Instances and poolers of the database.
+    fn own() -> Value {
+        json!([
+            {"podSelector": {"matchLabels": {"clustereddatabase.io/cluster": "db"}}},
+            {"podSelector": {"matchLabels": {"clustereddatabase.io/pooled": "db"}}},
+        ])
+    }
+
     #[test]
     fn without_a_list_of_clients_everybody_reaches_postgresql_and_nobody_else_the_peer_port() {
-        let own = json!([{"podSelector": {"matchLabels": {"clustereddatabase.io/cluster": "db"}}}]);
+        let own = own();
         let monitoring = json!([{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]);
         let expected = [
             to("postgres", own.clone()),
@@ -124,12 +123,9 @@ mod tests {
             to("probes", monitoring.clone()),
         ];
         assert_eq!(allowed(json!({"mode": "Managed"})), expected);
-        // The pods of poolers are never shut out.
-        let poolers = json!({"podSelector": {"matchLabels": {"clustereddatabase.io/pooled": "db"}}});
-        let mut shop = json!([{"namespaceSelector": {"matchLabels": {"team": "shop"}}, "podSelector": {}}]);
+        let shop = json!([{"namespaceSelector": {"matchLabels": {"team": "shop"}}, "podSelector": {}}]);
         let metrics = json!([{"ipBlock": {"cidr": "10.1.0.0/16"}}]);
         let named = allowed(json!({"mode": "Managed", "clients": shop, "monitoring": metrics}));
-        shop.as_array_mut().unwrap().push(poolers);
         let expected = [
             to("postgres", own.clone()),
             to("peer", own.clone()),
@@ -141,10 +137,9 @@ mod tests {
 
     #[test]
     fn an_empty_list_lets_nobody_in_but_poolers() {
-        let own = json!([{"podSelector": {"matchLabels": {"clustereddatabase.io/cluster": "db"}}}]);
+        let own = own();
         let nobody = allowed(json!({"mode": "Managed", "clients": [], "monitoring": []}));
-        let poolers = json!([{"podSelector": {"matchLabels": {"clustereddatabase.io/pooled": "db"}}}]);
-        let expected = [to("postgres", own.clone()), to("peer", own), to("postgres", poolers)];
+        let expected = [to("postgres", own.clone()), to("peer", own)];
         assert_eq!(nobody, expected);
     }
 }

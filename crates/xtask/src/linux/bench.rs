@@ -16,12 +16,12 @@ use suites::shell::{cargo_command, repository, step};
 use testbed::{Options, POOLER_IMAGE, POSTGRES_IMAGE, Testbed};
 
 use super::backup::Spread;
-use super::{backup, demo, image};
+use super::{backup, demo, image, pooler};
 
 /// The measurements' namespace.
-const NAMESPACE: &str = "cdb-bench";
+pub const NAMESPACE: &str = "cdb-bench";
 /// Bound of one creation or deletion.
-const BOUND: Duration = Duration::from_secs(240);
+pub const BOUND: Duration = Duration::from_secs(240);
 
 /// Measures creation time, API writes, memory and decisions per second.
 #[derive(Debug, Args)]
@@ -40,11 +40,13 @@ pub struct Arguments {
     no_decisions: bool,
 }
 
-/// Measurements that need no cluster.
+/// Measurements that are made by themselves.
 #[derive(Debug, Subcommand)]
 enum Part {
     /// Measure WAL archive, base backup and restore beside pgBackRest and barman-cloud.
     Backup(backup::Arguments),
+    /// Measure what clients of a pooler feel when the primary moves, and what a pooler costs.
+    Pooler(pooler::Arguments),
 }
 
 /// Runs the measurements and prints them.
@@ -52,20 +54,13 @@ enum Part {
 /// # Errors
 /// When a database does not come up or go away within its bound.
 pub async fn run(arguments: Arguments) -> Result<()> {
-    if let Some(Part::Backup(arguments)) = arguments.part {
-        return backup::run(arguments).await;
+    match arguments.part {
+        Some(Part::Backup(arguments)) => return backup::run(arguments).await,
+        Some(Part::Pooler(arguments)) => return pooler::run(arguments).await,
+        None => {}
     }
-    let (testbed, _) = Testbed::up(Options::from_env()?).await?;
-    let [operator] = image::into_testbed(&testbed, [image::OPERATOR]).await?;
-    let client = e2e::connect(Some(testbed.kubeconfig_path()), None).await?;
-    let images = Images {
-        operator,
-        postgres: POSTGRES_IMAGE.to_owned(),
-        pooler: POOLER_IMAGE.to_owned(),
-    };
-    e2e::install::install(&client, &repository()?, &images).await?;
+    let (testbed, client) = prepare().await?;
     let namespace = Namespace::fresh(client.clone(), NAMESPACE).await?;
-
     let mut report = creations(&testbed, &namespace, arguments.runs).await?;
     report.extend(memory(&testbed, &client, &namespace, arguments.databases).await?);
     namespace.remove().await?;
@@ -80,6 +75,20 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         println!("  {line}");
     }
     Ok(())
+}
+
+/// A testbed with the operator, as it was built now.
+pub async fn prepare() -> Result<(Testbed, Client)> {
+    let (testbed, _) = Testbed::up(Options::from_env()?).await?;
+    let [operator] = image::into_testbed(&testbed, [image::OPERATOR]).await?;
+    let client = e2e::connect(Some(testbed.kubeconfig_path()), None).await?;
+    let images = Images {
+        operator,
+        postgres: POSTGRES_IMAGE.to_owned(),
+        pooler: POOLER_IMAGE.to_owned(),
+    };
+    e2e::install::install(&client, &repository()?, &images).await?;
+    Ok((testbed, client))
 }
 
 /// Makes a database of three instances `runs` times; images are loaded.
@@ -182,7 +191,7 @@ async fn resident(testbed: &Testbed, client: &Client) -> Result<f64> {
 }
 
 /// Minimum, median, and maximum.
-fn spread(values: &[f64], unit: &str) -> String {
+pub fn spread(values: &[f64], unit: &str) -> String {
     Spread::of(values).map_or("-".to_owned(), |Spread { min, median, max }| {
         format!("min {min:.2} {unit}, p50 {median:.2} {unit}, max {max:.2} {unit}")
     })

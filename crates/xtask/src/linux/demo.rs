@@ -11,6 +11,7 @@ use api::operation::{Action, ConfirmRecovery, OperationPhase, Recover, Restart, 
 use api::spec::RecoveryTarget;
 use api::{ClusteredDatabase, Database, Pooler};
 use clap::Args;
+use e2e::load::Load;
 use e2e::store::{BUCKET, Store, close_segment};
 use e2e::wait::{Seen, until};
 use e2e::{Images, Namespace, SqlClient, namespace};
@@ -240,9 +241,23 @@ async fn declare_pooler(namespace: &Namespace, sql: &SqlClient, summary: &mut Ve
         "{answered} answers from {shared} backends"
     );
     println!("    40 clients at once were served by {shared} connections");
+    say("another primary, while 20 clients of the pooler write");
+    let load = Load::begin(sql, &uri, 20, Duration::from_millis(50)).await?;
+    let switchover = Action::Switchover(Switchover {
+        to: successor(namespace).await?,
+    });
+    namespace.ask(DATABASE, "demo-pooled-move", switchover).await?;
+    let completed = namespace.wait_operation("demo-pooled-move", OperationPhase::Completed, BOUND);
+    watched(namespace, completed).await?;
+    watched(namespace, namespace.wait_ready(DATABASE, BOUND)).await?;
+    let felt = load.end().await?;
+    anyhow::ensure!((felt.cut_off, felt.refused) == (0, 0), "{felt}");
+    println!("    {felt}");
     summary.push(format!(
-        "pooler made: Ready after {:.1} s, 40 clients shared {shared} connections",
-        time.as_secs_f64()
+        "pooler made: Ready after {:.1} s, 40 clients shared {shared} connections; a switchover cut off none of 20 clients, the longest \
+         transaction took {:.1} s",
+        time.as_secs_f64(),
+        felt.longest.as_secs_f64()
     ));
     Ok(())
 }
@@ -269,6 +284,16 @@ async fn declare_user(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<
     Ok(())
 }
 
+/// An instance that is not the primary.
+async fn successor(namespace: &Namespace) -> Result<String> {
+    let status = namespace.get(DATABASE).await?.status.unwrap_or_default();
+    let other = match status.current_primary.as_deref() {
+        Some("demo-1") => "demo-2",
+        _ => "demo-1",
+    };
+    Ok(other.to_owned())
+}
+
 async fn change(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> {
     say("changing a parameter that needs a restart: standbys first, the primary last");
     namespace
@@ -287,15 +312,11 @@ async fn change(namespace: &Namespace, summary: &mut Vec<String>) -> Result<()> 
 
 /// Asks for another primary, and for a restart of all instances; returns how many rows were acknowledged meanwhile.
 async fn operate(namespace: &Namespace, sql: &SqlClient, summary: &mut Vec<String>) -> Result<u32> {
-    let status = namespace.get(DATABASE).await?.status.unwrap_or_default();
-    let to = match status.current_primary.as_deref() {
-        Some("demo-1") => "demo-2",
-        _ => "demo-1",
-    };
+    let to = successor(namespace).await?;
     say(&format!(
         "asking for {to} as the primary, by a ClusteredDatabaseOperation"
     ));
-    let switchover = Action::Switchover(Switchover { to: to.to_owned() });
+    let switchover = Action::Switchover(Switchover { to });
     let mut acknowledged = operation(namespace, sql, "demo-move", switchover, summary).await?;
     say("asking for other pods of all instances, by another one: standbys first, the primary last");
     let restart = Action::Restart(Restart {});

@@ -8,6 +8,7 @@ mod beside;
 mod demo;
 mod image;
 mod packages;
+mod pooler;
 mod soak;
 mod testbed;
 pub mod whole;

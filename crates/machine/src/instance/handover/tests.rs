@@ -126,7 +126,12 @@ fn only_a_standby_that_is_near_and_able_is_a_target() {
 #[test]
 fn a_checkpoint_is_made_before_the_stop() {
     let mut observed = asked();
-    observed.tasks.checkpoint.ended = BootTime(NOW - 10_000);
+    // One of before, or of an earlier run of the server: poolers do not pause any more.
+    observed.tasks.checkpoint.ended = BootTime(NOW - 100);
+    observed.tasks.start.ended = BootTime(NOW - 99);
+    assert_eq!(decided(&observed, &settled()).action, Action::Checkpoint);
+    observed.tasks.start.ended = BootTime(0);
+    observed.tasks.checkpoint.ended = BootTime(NOW - 4_000);
     let first = decided(&observed, &settled());
     assert_eq!((first.rule, first.action), ("hand-over", Action::Checkpoint));
     assert_eq!(first.memo.handing_over, None);
