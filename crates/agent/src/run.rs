@@ -379,8 +379,8 @@ impl Agent {
                 let _ = reply.send(answer.inspect_err(refused));
             }
             Request::Pooler { request, reply } => {
-                let serves = world.observed().serves(now);
-                let _ = reply.send(Ok(self.executor.poolers.answer(request, serves, now)));
+                let asked = world.observed().as_asked_by_poolers(&world.memo, now);
+                let _ = reply.send(Ok(self.executor.poolers.answer(request, asked, now)));
             }
             Request::Status { reply } => {
                 let _ = reply.send(report::status(world.observed(), &world.memo, now));

@@ -626,7 +626,7 @@ async fn an_upload_that_fails_leaves_no_backup() {
         ..Fault::refuse(503, "SlowDown")
     };
     server.store.inject(failing);
-    let writer = writer(&store).with_limit(Duration::from_secs(1));
+    let writer = writer(&store).with_limit(Duration::from_secs(5));
     let error = writer.write(&mut sent, |_| {}).await.expect_err("an error");
     assert!(matches!(error, BaseError::Store(Problem::Throttled(_))), "{error}");
     assert!(server.file(&object("pgdata-0001.tar.zst")).exists());

@@ -26,6 +26,8 @@ pub struct Felt {
     pub refused: usize,
     /// The longest transaction.
     pub longest: Duration,
+    /// The longest time in which no transaction ended.
+    pub gap: Duration,
 }
 
 impl std::fmt::Display for Felt {
@@ -35,11 +37,12 @@ impl std::fmt::Display for Felt {
             cut_off,
             refused,
             longest,
+            gap,
         } = self;
-        let longest = longest.as_secs_f64();
+        let (longest, gap) = (longest.as_secs_f64(), gap.as_secs_f64());
         write!(
             out,
-            "{transactions} transactions, {cut_off} clients cut off, {refused} times refused, the longest transaction took {longest:.2} s"
+            "{transactions} transactions, {cut_off} clients cut off, {refused} times refused, none ended for {gap:.2} s, the longest took {longest:.2} s"
         )
     }
 }
@@ -91,15 +94,24 @@ impl<'a> Load<'a> {
         if let Some(why) = lines.next() {
             println!("    {why}");
         }
-        // The third column of pgbench's log is the time of a transaction in microseconds.
-        let script = "cd /tmp/load; cat log.* | awk '$3 > m { m = $3 } END { print NR, m }'";
+        // The third column of pgbench's log is the time of a transaction in microseconds; the fifth and sixth are its end. Between two runs
+        // nobody is connected.
+        let script = r#"cd /tmp/load; cat log.* | awk '$3 > m { m = $3 } END { print NR, m }'
+            for out in out.*; do
+                cat log.${out#out.}.* | awk '{ printf "%d.%06d\n", $5, $6 }' | sort -n |
+                    awk 'NR > 1 && $1 - p > m { m = $1 - p } { p = $1 } END { printf "%.6f\n", m }'
+            done 2>/dev/null | sort -n | tail -n 1"#;
         let said = self.sql.run(&["sh", "-c", script]).await?;
-        let (transactions, longest) = said.trim().split_once(' ').context("two numbers")?;
+        let numbers: Vec<&str> = said.split_whitespace().collect();
+        let [transactions, longest, gap] = numbers[..] else {
+            anyhow::bail!("three numbers: {said}");
+        };
         Ok(Felt {
             transactions: transactions.parse()?,
             cut_off,
             refused,
             longest: Duration::from_micros(longest.parse()?),
+            gap: Duration::from_secs_f64(gap.parse()?),
         })
     }
 }

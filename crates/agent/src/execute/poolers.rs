@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use machine::pooler::pause::Calls;
+use machine::pooler::pause::{Asked, Calls};
 use machine::protocol::{PoolerReply, PoolerRequest};
 use machine::timing::BootTime;
 use tokio::sync::Notify;
@@ -22,9 +22,9 @@ pub struct Poolers {
 }
 
 impl Poolers {
-    /// Answers a pooler's pod. `serves`: applications can write here.
-    pub fn answer(&self, request: PoolerRequest, serves: bool, now: BootTime) -> PoolerReply {
-        let reply = self.calls().answer(request, serves, now);
+    /// Answers a pooler's pod.
+    pub fn answer(&self, request: PoolerRequest, asked: Asked, now: BootTime) -> PoolerReply {
+        let reply = self.calls().answer(request, asked, now);
         self.asked.notify_one();
         reply
     }
@@ -36,6 +36,7 @@ impl Poolers {
 
     /// Has them pause when all have heard that they are to. Returns when they do, or when they were waited for long enough.
     pub(super) async fn pause(&self) {
+        self.announce();
         self.wait(Calls::announces).await;
         self.calls().begin(boot_time());
         self.wait(Calls::waits).await;
@@ -45,11 +46,6 @@ impl Poolers {
         while is_so(&self.calls(), boot_time()) {
             let _ = timeout(LOOK, self.asked.notified()).await;
         }
-    }
-
-    /// PostgreSQL serves applications again.
-    pub(super) fn resume(&self) {
-        self.calls().end();
     }
 
     fn calls(&self) -> MutexGuard<'_, Calls> {

@@ -17,6 +17,8 @@ const SET_SYNC: Duration = Duration::from_secs(150);
 /// Time limit of the checkpoint before a planned stop. After it the checkpoint goes on in the server, and the stop
 /// waits for its end.
 const CHECKPOINT: Duration = Duration::from_secs(20);
+/// The same where the container ends: the stop waits five seconds for this task, in which poolers are to pause, too.
+const LAST_CHECKPOINT: Duration = Duration::from_secs(2);
 
 impl Executor {
     pub(super) fn set_sync(&self, world: &World, rule: SyncRule, waits: bool) {
@@ -46,23 +48,26 @@ impl Executor {
             return self.fail(Work::Open, "PostgreSQL does not run");
         };
         let (written, sql) = (Arc::clone(&self.written), self.own_connection(world));
-        let poolers = Arc::clone(&self.poolers);
         self.spawn(Work::Open, Some(CONFIGURE), async move {
             let mut sql = sql;
             let mut written = written.lock().await;
             written.open = true;
             let config = wanted.config(Mode::Primary, &written).await?;
             open(wanted.volume(), &server, &mut sql, &config).await?;
-            poolers.resume();
             Ok(Effect::Opened.into())
         });
     }
 
     pub(super) fn checkpoint(&self, world: &World) {
         let (sql, poolers) = (self.own_connection(world), Arc::clone(&self.poolers));
+        let limit = if world.observed().terminating {
+            LAST_CHECKPOINT
+        } else {
+            CHECKPOINT
+        };
         self.spawn(Work::Checkpoint, None, async move {
             poolers.announce();
-            let made = sql.checkpoint(CHECKPOINT).await;
+            let made = sql.checkpoint(limit).await;
             poolers.pause().await;
             made?;
             Ok(Effect::Checkpointed.into())

@@ -3,7 +3,9 @@
 
 use api::names::Names;
 use machine::json;
-use machine::protocol::{FailsafeReply, FailsafeRequest, MemberId, PromiseReply, PromiseRequest, ReportRequest};
+use machine::protocol::{
+    FailsafeReply, FailsafeRequest, MemberId, PoolerRequest, PromiseReply, PromiseRequest, ReportRequest,
+};
 use serde::de::DeserializeOwned;
 
 /// Parses a message.
@@ -71,6 +73,20 @@ pub(super) fn check_failsafe_reply(reply: FailsafeReply) -> Result<FailsafeReply
     check_member("member", &reply.member)?;
     Ok(reply)
 }
+
+/// Checks a pooler's question. Whoever signs it is nobody.
+///
+/// # Errors
+/// Fails if the pod's name is none.
+pub(super) fn check_pooler((request, _): (PoolerRequest, Option<String>)) -> Result<PoolerRequest, String> {
+    match request.pod.len() {
+        1..=LONGEST_NAME => Ok(request),
+        _ => Err(format!("pod: {} is no name of a pod", shown(&request.pod))),
+    }
+}
+
+/// The most bytes of a pod's name.
+const LONGEST_NAME: usize = 253;
 
 fn check_pod(pod: &str, names: &Names) -> Result<u32, String> {
     names

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::Tls;
-use super::message::{check_failsafe_request, check_report, check_request, read};
+use super::message::{check_failsafe_request, check_pooler, check_report, check_request, read};
 use super::signature::{Channel, HEADER, Signer, verify};
 
 /// A peer's request. The event loop answers it within a second, or the peer gets an error.
@@ -204,8 +204,8 @@ async fn route(
         return text(StatusCode::FORBIDDEN, "agents and poolers have questions of their own");
     }
     match (&head.method, path) {
-        (&Method::POST, POOLER) => match message(head, body, channel).await {
-            Ok((request, _)) => decided(requests, |reply| Request::Pooler { request, reply }).await,
+        (&Method::POST, POOLER) => match message(head, body, channel).await.and_then(check_pooler) {
+            Ok(request) => decided(requests, |reply| Request::Pooler { request, reply }).await,
             Err(reason) => text(StatusCode::BAD_REQUEST, &reason),
         },
         (&Method::POST, "/v1/report") => {

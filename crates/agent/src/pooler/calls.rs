@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use api::names::{PEER_PORT, TLS_PATH};
 use machine::protocol::PoolerRequest;
@@ -16,6 +16,9 @@ use crate::peer::{Client, Tls};
 
 /// While it cannot be asked, for example because there is no certificate yet.
 const AGAIN: Duration = Duration::from_secs(2);
+
+/// After this long it is told that nobody answers.
+const FAILS: Duration = Duration::from_secs(10);
 
 /// What is asked, and of whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub(super) async fn ask(mut asked: watch::Receiver<Option<Ask>>, name: String, e
         }
         tokio::time::sleep(AGAIN).await;
     };
+    // When it began to fail, and whether that was told.
+    let mut failing: Option<(Instant, bool)> = None;
     loop {
         let ask = *asked.borrow_and_update();
         if let Some(ask) = ask {
@@ -47,8 +52,19 @@ pub(super) async fn ask(mut asked: watch::Receiver<Option<Ask>>, name: String, e
                 paused: ask.paused,
             };
             match client.pooler((ask.address, PEER_PORT).into(), &request).await {
-                Ok(reply) => drop(events.send(Event::Told(reply))),
-                Err(error) => tracing::debug!("ask the primary's agent: {error}"),
+                Ok(reply) => {
+                    failing = None;
+                    let _ = events.send(Event::Told(reply));
+                }
+                Err(error) => {
+                    let (since, told) = failing.get_or_insert((Instant::now(), false));
+                    if since.elapsed() > FAILS && !*told {
+                        *told = true;
+                        tracing::warn!(
+                            "clients will feel the next planned stop of PostgreSQL: its agent does not answer: {error}"
+                        );
+                    }
+                }
             }
         }
         let every = ask.map_or(AGAIN, |ask| ask.every.duration());

@@ -2,14 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::Duration;
-
-use tokio_postgres::SimpleQueryRow;
-
-use super::console;
-
-/// How often PgBouncer is asked.
-const EVERY: Duration = Duration::from_secs(10);
 
 /// A gauge: its name, what it means, the column of `SHOW POOLS`, and a label with its value.
 type Gauge = (&'static str, &'static str, &'static str, Option<&'static str>);
@@ -44,46 +36,35 @@ const GAUGES: [Gauge; 6] = [
 ];
 
 /// Values by database, user and number of the gauge.
-type Values = BTreeMap<(String, String, usize), u64>;
+pub(super) type Values = BTreeMap<(String, String, usize), u64>;
 
-/// Asks each process for ever, and tells the text.
-pub(super) async fn collect(processes: u32, tell: impl Fn(String)) {
-    loop {
-        let mut values = Values::new();
-        let mut up = 0;
-        for process in 1..=processes {
-            if let Ok(rows) = console::pools(process).await {
-                up += 1;
-                add(&mut values, &rows);
-            }
-        }
-        tell(text(&values, up));
-        tokio::time::sleep(EVERY).await;
+/// Adds the values of a pool.
+pub(super) fn add(values: &mut Values, database: &str, user: &str, number: impl Fn(&str) -> u64) {
+    for (gauge, (_, _, column, _)) in GAUGES.iter().enumerate() {
+        put(values, (database.to_owned(), user.to_owned(), gauge), number(column));
     }
 }
 
-fn add(values: &mut Values, rows: &[SimpleQueryRow]) {
-    for row in rows {
-        let column = |name: &str| row.try_get(name).ok().flatten();
-        let (Some(database), Some(user)) = (column("database"), column("user")) else {
-            continue;
-        };
-        for (number, (_, _, name, _)) in GAUGES.iter().enumerate() {
-            let value: u64 = column(name).and_then(|text| text.parse().ok()).unwrap_or(0);
-            let sum = values
-                .entry((database.to_owned(), user.to_owned(), number))
-                .or_default();
-            // Of waits the longest counts.
-            *sum = if *name == "maxwait" {
-                value.max(*sum)
-            } else {
-                *sum + value
-            };
-        }
-    }
+fn put(values: &mut Values, key: (String, String, usize), value: u64) {
+    // Of waits the longest counts.
+    let longest = GAUGES[key.2].2 == "maxwait";
+    let sum = values.entry(key).or_default();
+    *sum = if longest { value.max(*sum) } else { *sum + value };
 }
 
-fn text(values: &Values, up: u32) -> String {
+/// The text for scrapers, of the values of each process that answers.
+pub(super) fn text<'a>(processes: impl Iterator<Item = &'a Values>) -> String {
+    let (mut all, mut up) = (Values::new(), 0);
+    for values in processes {
+        up += 1;
+        for (key, value) in values {
+            put(&mut all, key.clone(), *value);
+        }
+    }
+    rendered(&all, up)
+}
+
+fn rendered(values: &Values, up: u32) -> String {
     let mut text = format!(
         "# HELP cdb_pooler_processes Processes of PgBouncer that answer.\n# TYPE cdb_pooler_processes gauge\ncdb_pooler_processes {up}\n"
     );
@@ -123,7 +104,8 @@ mod tests {
             (("a\"b".to_owned(), "u".to_owned(), 1), 4),
             (("a\"b".to_owned(), "u".to_owned(), 5), 5),
         ];
-        let text = text(&values.into(), 2);
+        let values: Values = values.into();
+        let text = text([&values, &Values::new()].into_iter());
         assert!(
             text.contains("cdb_pooler_clients{database=\"a\\\"b\",user=\"u\",state=\"active\"} 3\n"),
             "{text}"

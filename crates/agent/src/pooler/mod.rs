@@ -36,9 +36,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use self::calls::Ask;
+use self::console::Pools;
 use crate::deadman::boot_time;
 use crate::kubernetes::watch as watch_object;
 use crate::process::{Exit, Signal, Supervisor};
@@ -49,8 +49,12 @@ const PROGRAM: &str = "pgbouncer";
 const CERTIFICATES: Duration = Duration::from_secs(2);
 /// The longest time without a decision.
 const TICK: Duration = Duration::from_secs(1);
-/// After this long a pause is ended again that could not be.
-const AGAIN: Duration = Duration::from_millis(100);
+/// How often PgBouncer is asked for its pools: for scrapers, while clients may leave, and while it pauses.
+const LOOKS: Duration = Duration::from_secs(10);
+const LOOKS_STOPPING: Duration = Duration::from_millis(500);
+const LOOKS_PAUSING: Duration = Duration::from_millis(30);
+/// A pause breaks connections off that log in, and the next client might be told so: for so long they may finish.
+const LOGINS: Duration = Duration::from_millis(200);
 /// The event loop counts as hung after this long.
 const HUNG: Duration = Duration::from_secs(10);
 /// Connections to the port of probes and metrics.
@@ -67,8 +71,12 @@ enum Event {
     Certificates(String),
     /// What the primary's agent says of a pause.
     Told(PoolerReply),
-    /// The process with this number and pid has no connection to PostgreSQL, or it cannot be told to.
-    Paused(usize, u32, Result<(), String>),
+    /// What the process with this number has said of its pools, and when it was asked; `None`: it does not answer.
+    Pools {
+        number: usize,
+        asked: Instant,
+        pools: Option<Pools>,
+    },
     Terminating,
 }
 
@@ -138,10 +146,9 @@ async fn run() -> anyhow::Result<()> {
     let shared = format!("{}.{namespace}.svc", names.rw());
     tokio::spawn(calls::ask(asked, shared, events.clone()));
     serve(Arc::clone(&told))?;
-    tokio::spawn(metrics::collect(processes, {
-        let told = Arc::clone(&told);
-        move |text| lock(&told).metrics = text
-    }));
+    let (looks, every) = watch::channel(LOOKS);
+    let count = usize::try_from(processes)?;
+    tokio::spawn(console::follow(count, every, events));
     let mut pooler = Runs {
         names,
         namespace,
@@ -153,7 +160,7 @@ async fn run() -> anyhow::Result<()> {
         stopping: None,
         pause: Pause::default(),
         asks,
-        events,
+        looks,
         written: None,
         processes: (0..processes).map(|_| Runner::default()).collect(),
     };
@@ -255,9 +262,20 @@ struct Runner {
     ended: Option<Instant>,
     read: Option<String>,
     told: Option<Stop>,
-    pause: Option<Paused>,
-    /// Waits for the end of the last transaction.
-    pausing: Option<AbortOnDrop>,
+    pause: Option<Pausing>,
+    /// What it has said last.
+    pools: Option<Pools>,
+}
+
+/// A process that is to pause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pausing {
+    /// Since then logins may finish.
+    Soon(Instant),
+    /// It was told then.
+    Told(Instant),
+    /// No connection to PostgreSQL is left.
+    Wholly,
 }
 
 /// What is known and runs.
@@ -274,7 +292,8 @@ struct Runs {
     /// The primary's agent is asked whether there is to be one.
     pause: Pause,
     asks: watch::Sender<Option<Ask>>,
-    events: UnboundedSender<Event>,
+    /// How often PgBouncer is asked for its pools.
+    looks: watch::Sender<Duration>,
     written: Option<Wanted>,
     processes: Vec<Runner>,
 }
@@ -304,10 +323,6 @@ impl Runs {
             let wait = match pod::decide(&observed) {
                 Action::Wait(wait) => wait.map_or(TICK, Duration::from_millis).min(TICK),
                 Action::Exit => return Ok(()),
-                Action::Resume(number) => {
-                    self.resume(number).await;
-                    Duration::ZERO
-                }
                 action => {
                     if let Err(error) = self.perform(&action, &observed) {
                         tracing::error!("{error:#}");
@@ -358,16 +373,7 @@ impl Runs {
             }
             Event::Certificates(found) => self.certificates = Some(found),
             Event::Told(reply) => self.pause.told(&reply, boot_time()),
-            Event::Paused(number, pid, result) => {
-                let process = &mut self.processes[number];
-                match result {
-                    Ok(()) if process.pid == Some(pid) && process.pause.is_some() => {
-                        process.pause = Some(Paused::Wholly);
-                    }
-                    Ok(()) => {}
-                    Err(error) => tracing::warn!(process = number + 1, error, "cannot pause"),
-                }
-            }
+            Event::Pools { number, asked, pools } => self.note_pools(number, asked, pools),
             Event::Terminating => {
                 tracing::info!("the pod is terminating");
                 self.stopping.get_or_insert_with(Instant::now);
@@ -397,6 +403,7 @@ impl Runs {
             processes: self.processes.iter().map(Runner::observe).collect(),
             stopping_ms: self.stopping.map(milliseconds),
             drain_ms: drain * 1_000,
+            clients: self.clients(),
             pause_ms: self.pause.left(boot_time()).map(|left| left.0),
         }
     }
@@ -424,8 +431,14 @@ impl Runs {
 
     fn perform(&mut self, action: &Action, observed: &Observed) -> anyhow::Result<()> {
         match action {
-            Action::Wait(_) | Action::Exit | Action::Resume(_) => {}
-            Action::Pause(number) => self.pause(*number),
+            Action::Wait(_) | Action::Exit => {}
+            Action::Pause(number) => self.processes[*number].pause = Some(Pausing::Soon(Instant::now())),
+            Action::Resume(number) => {
+                // What PgBouncer does by signals it does in their order, even if it hangs for a while.
+                if self.processes[*number].pause.take().is_some_and(Pausing::is_told) {
+                    self.signal(*number, Signal::USR2)?;
+                }
+            }
             Action::Write => {
                 let wanted = observed.wanted.clone().context("there is nothing to write")?;
                 write(&wanted)?;
@@ -448,7 +461,6 @@ impl Runs {
             }
             Action::Stop(number, how) => {
                 let signal = match how {
-                    Stop::WhenClientsLeft => Signal::TERM,
                     Stop::AfterTransactions => Signal::INT,
                     Stop::Now => Signal::QUIT,
                 };
@@ -462,47 +474,49 @@ impl Runs {
 
     /// Has the primary's agent asked whether this pod is to pause: one whose transactions end soon, and with the primary as its server.
     fn ask(&self, observed: &Observed) {
-        let spec = self
-            .spec
-            .as_ref()
-            .filter(|spec| pauses(spec) && self.stopping.is_none());
+        let spec = self.spec.as_ref().filter(|spec| pauses(spec) && pod::asks(observed));
         let ask = spec.and(self.route).map(|(address, _)| Ask {
             address,
             paused: pod::is_paused(observed),
             every: self.pause.asks_after(boot_time()),
         });
-        self.asks.send_if_modified(|before| {
-            let differs = *before != ask;
-            *before = ask;
-            differs
-        });
+        set(&self.asks, ask);
+        let pauses = observed.pause_ms.is_some() && !pod::is_paused(observed);
+        let looks = match self.stopping {
+            _ if pauses => LOOKS_PAUSING,
+            Some(_) => LOOKS_STOPPING,
+            None => LOOKS,
+        };
+        set(&self.looks, looks);
     }
 
-    fn pause(&mut self, number: usize) {
+    fn clients(&self) -> Option<u64> {
+        let clients = |process: &Runner| match process.pid {
+            Some(_) => process.pools.as_ref().map(|pools| pools.clients),
+            None => Some(0),
+        };
+        self.processes.iter().map(clients).sum()
+    }
+
+    fn note_pools(&mut self, number: usize, asked: Instant, pools: Option<Pools>) {
         let process = &mut self.processes[number];
-        let Some(pid) = process.pid else { return };
-        process.pause = Some(Paused::Partly);
-        let events = self.events.clone();
-        let pausing = tokio::spawn(async move {
-            let result = console::pause(process_number(number))
-                .await
-                .map_err(|error| format!("{error:#}"));
-            let _ = events.send(Event::Paused(number, pid, result));
-        });
-        process.pausing = Some(AbortOnDrop(pausing));
-    }
-
-    /// Until it has gone on, nothing else is done: clients wait.
-    async fn resume(&mut self, number: usize) {
-        // A PAUSE that waits would do so for ever.
-        self.processes[number].pausing = None;
-        match console::resume(process_number(number)).await {
-            Ok(()) => self.processes[number].pause = None,
-            Err(error) => {
-                tracing::error!(process = number + 1, "cannot end a pause: {error:#}");
-                tokio::time::sleep(AGAIN).await;
+        let next = match (process.pause, &pools) {
+            (Some(Pausing::Soon(since)), Some(pools)) if pools.logins == 0 || since.elapsed() > LOGINS => {
+                Some(Pausing::Told(Instant::now()))
             }
+            (Some(Pausing::Told(since)), Some(pools)) if pools.servers == 0 && asked > since => Some(Pausing::Wholly),
+            _ => None,
+        };
+        process.pools = pools;
+        process.pause = next.or(process.pause);
+        // It answers, so it knows the signal.
+        if matches!(next, Some(Pausing::Told(_)))
+            && let Err(error) = self.signal(number, Signal::USR1)
+        {
+            tracing::error!("{error:#}");
         }
+        let processes = self.processes.iter().filter_map(|process| process.pools.as_ref());
+        lock(&self.told).metrics = metrics::text(processes.map(|pools| &pools.values));
     }
 
     fn signal(&self, number: usize, signal: Signal) -> anyhow::Result<()> {
@@ -519,7 +533,10 @@ impl Runner {
             Some(_) => Process::Up {
                 read: self.read.clone(),
                 told: self.told,
-                pause: self.pause,
+                pause: self.pause.map(|pause| match pause {
+                    Pausing::Soon(_) | Pausing::Told(_) => Paused::Partly,
+                    Pausing::Wholly => Paused::Wholly,
+                }),
             },
             None => Process::Down {
                 since_ms: self.ended.map(milliseconds),
@@ -528,18 +545,18 @@ impl Runner {
     }
 }
 
-/// From 1, as PgBouncer's own folders are named.
-fn process_number(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX).saturating_add(1)
+impl Pausing {
+    fn is_told(self) -> bool {
+        !matches!(self, Self::Soon(_))
+    }
 }
 
-/// A task that ends with this handle.
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+fn set<T: PartialEq>(sender: &watch::Sender<T>, wanted: T) {
+    sender.send_if_modified(|value| {
+        let differs = *value != wanted;
+        *value = wanted;
+        differs
+    });
 }
 
 /// Address and port of the primary.

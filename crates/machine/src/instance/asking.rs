@@ -1,8 +1,10 @@
 //! How often PostgreSQL is asked for its state. That depends on what the agent waits for.
 
 use super::facts::{Context, Tenure};
-use super::handover;
+use super::memo::Memo;
 use super::observed::{Mode, Observed, Task};
+use super::{checkpoint, handover};
+use crate::pooler::pause::Asked;
 use crate::timing::BootTime;
 use crate::units::Millis;
 
@@ -17,9 +19,9 @@ const SOON: Millis = Millis(20);
 const SHORT: Millis = Millis::seconds(2);
 
 impl Observed {
-    /// True if applications can write here.
-    pub fn serves(&self, now: BootTime) -> bool {
-        Context::new(self, now).serving()
+    /// What poolers see of this instance.
+    pub fn as_asked_by_poolers(&self, memo: &Memo, now: BootTime) -> Asked {
+        checkpoint::as_asked(&Context::new(self, now), memo)
     }
 
     /// How long after an answer, or a failed question, PostgreSQL is asked again.

@@ -764,7 +764,7 @@ proptest! {
         let (answer, ended) = (observed.postgres.answer.expect("an answer"), observed.tasks.checkpoint.ended);
         let lacks = answer.position.expect("a position").lsn.0 - position().lsn.0;
         let stops = matches!(action, Action::Stop(_));
-        let now = answer.asked >= ended && ended > BootTime(20_000) && lacks <= 16 << 20;
+        let now = answer.asked >= ended && ended > BootTime(26_000) && lacks <= 16 << 20;
         prop_assert_eq!(stops, now, "{}", rule);
         prop_assert_eq!(memo.handing_over.is_some(), now);
     }

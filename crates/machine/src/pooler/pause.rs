@@ -13,14 +13,14 @@ use crate::protocol::{PoolerReply, PoolerRequest};
 use crate::timing::BootTime;
 use crate::units::Millis;
 
-/// The longest pause.
-pub const LONGEST: Millis = Millis::seconds(5);
-/// So long after a pause a pod begins no other one: whatever primaries say, clients are served for half of the time.
+/// The longest pause: a planned stop follows within [`PATIENCE`] and what the checkpoint before it counts for.
+pub const LONGEST: Millis = Millis::seconds(7);
+/// So long after a pause a pod begins no other one: whatever primaries say, clients are served between two.
 pub const REST: Millis = Millis::seconds(5);
 /// How long a primary waits until all pods ask more often.
 const ANNOUNCED: Millis = Millis(1_500);
 /// How long a primary waits for the pods to pause. A transaction that takes longer ends with its server, as without a pooler.
-const PATIENCE: Millis = Millis::seconds(2);
+pub const PATIENCE: Millis = Millis::seconds(2);
 /// A pod that has not asked for so long is gone.
 const SILENT: Millis = Millis::seconds(3);
 /// How often a pod asks.
@@ -36,6 +36,17 @@ pub fn pauses(spec: &PoolerSpec) -> bool {
     spec.role == PoolerRole::ReadWrite && spec.pool_mode == PoolMode::Transaction
 }
 
+/// The instance that a pod asks, as far as the pod cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Applications can write here, and no planned stop is near.
+    Serves,
+    /// Applications can write here, and PostgreSQL is about to stop as planned, or stops.
+    Stops,
+    /// Applications cannot write here.
+    Away,
+}
+
 /// The primary's side: which pods ask, and whether they are to pause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
@@ -48,8 +59,11 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Answers a pod. `serves`: applications can write here.
-    pub fn answer(&mut self, request: PoolerRequest, serves: bool, now: BootTime) -> PoolerReply {
+    /// Answers a pod. A pause ends where PostgreSQL serves and is not about to stop: it has stopped and started again, or stays.
+    pub fn answer(&mut self, request: PoolerRequest, asked: Asked, now: BootTime) -> PoolerReply {
+        if asked == Asked::Serves {
+            (self.announced, self.since) = (None, None);
+        }
         self.pods.retain(|_, (at, _)| now.since(*at) < SILENT);
         if self.pods.len() < MOST || self.pods.contains_key(&request.pod) {
             self.pods.insert(request.pod, (now, request.paused));
@@ -60,12 +74,12 @@ impl Calls {
             .filter(|left| *left > Millis::ZERO);
         PoolerReply {
             pause_milliseconds: left.map(|left| left.0),
-            soon: self.announced.is_some_and(|at| now.since(at) < LONGEST),
-            serves,
+            soon: self.announced.is_some() && asked == Asked::Stops,
+            serves: asked != Asked::Away,
         }
     }
 
-    /// A pause comes soon.
+    /// A pause comes soon. When what comes before it has taken long, it is announced again: so that all pods ask often.
     pub fn announce(&mut self, now: BootTime) {
         (self.announced, self.since) = (Some(now), None);
     }
@@ -84,11 +98,6 @@ impl Calls {
         for (_, paused) in self.pods.values_mut() {
             *paused = false;
         }
-    }
-
-    /// PostgreSQL serves again.
-    pub fn end(&mut self) {
-        (self.announced, self.since) = (None, None);
     }
 
     /// Whether the stop waits for a pod that asks and has not paused.

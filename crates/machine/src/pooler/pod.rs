@@ -23,6 +23,8 @@ pub struct Observed {
     pub stopping_ms: Option<u64>,
     /// How long clients may finish, in milliseconds.
     pub drain_ms: u64,
+    /// How many clients there are; `None`: that is not known.
+    pub clients: Option<u64>,
     /// PostgreSQL is about to stop: transactions are held back for so many milliseconds more ([`super::pause`]).
     pub pause_ms: Option<u64>,
 }
@@ -66,11 +68,10 @@ pub enum Paused {
     Wholly,
 }
 
-/// How a process is stopped.
+/// How a process is stopped. PgBouncer could also wait until its last client leaves, but then it can neither pause nor end
+/// transactions in time: until that is due, it goes on as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stop {
-    /// It takes no new clients, and ends when the last one has gone.
-    WhenClientsLeft,
     /// It ends each connection at the end of its transaction.
     AfterTransactions,
     /// Now.
@@ -105,7 +106,7 @@ pub fn digest(wanted: &Wanted) -> String {
 
 /// Decides.
 pub fn decide(observed: &Observed) -> Action {
-    // Before anything else: nothing makes a pause longer. PgBouncer cannot be told to go on once it is to end.
+    // Before anything else: nothing makes a pause longer.
     let is_paused = |process: &Process| {
         matches!(
             process,
@@ -116,21 +117,38 @@ pub fn decide(observed: &Observed) -> Action {
             }
         )
     };
-    if (observed.stopping_ms.is_some() || observed.pause_ms.is_none())
+    if observed.pause_ms.is_none()
         && let Some(number) = observed.processes.iter().position(is_paused)
     {
         return Action::Resume(number);
     }
-    if let Some(since) = observed.stopping_ms {
-        return stop(observed, since);
+    if let Some(action) = configure(observed) {
+        return action;
     }
-    let Some(wanted) = &observed.wanted else {
-        return Action::Wait(observed.pause_ms);
-    };
+    if let Some(action) = pause(observed) {
+        return action;
+    }
+    match observed.stopping_ms {
+        Some(since) => stop(observed, since),
+        None => start(observed),
+    }
+}
+
+/// Has all that runs read what is wanted, also in a pod that goes.
+fn configure(observed: &Observed) -> Option<Action> {
+    let wanted = observed.wanted.as_ref()?;
     if observed.written.as_ref() != Some(wanted) {
-        return Action::Write;
+        return Some(Action::Write);
     }
-    let present = digest(wanted);
+    let present = Some(digest(wanted));
+    let is_outdated = |process: &Process| matches!(process, Process::Up { read, told: None, .. } if *read != present);
+    observed.processes.iter().position(is_outdated).map(Action::Reload)
+}
+
+fn start(observed: &Observed) -> Action {
+    if observed.wanted.is_none() {
+        return Action::Wait(None);
+    }
     let mut again = None;
     for (number, process) in observed.processes.iter().enumerate() {
         match process {
@@ -138,23 +156,36 @@ pub fn decide(observed: &Observed) -> Action {
                 again = Some(AGAIN_MS - since).max(again);
             }
             Process::Down { .. } => return Action::Start(number),
-            Process::Up { read, .. } if read.as_ref() != Some(&present) => return Action::Reload(number),
-            Process::Up { pause: None, .. } if observed.pause_ms.is_some() => return Action::Pause(number),
             Process::Up { .. } => {}
         }
     }
-    Action::Wait(again.into_iter().chain(observed.pause_ms).min())
+    Action::Wait(again)
+}
+
+/// Has each process pause that is to, and waits until that is over: nothing else is due meanwhile.
+fn pause(observed: &Observed) -> Option<Action> {
+    let left = observed.pause_ms?;
+    let serves = |process: &Process| {
+        matches!(
+            process,
+            Process::Up {
+                pause: None,
+                told: None,
+                ..
+            }
+        )
+    };
+    let next = observed.processes.iter().position(serves);
+    Some(next.map_or(Action::Wait(Some(left)), Action::Pause))
 }
 
 fn stop(observed: &Observed, since: u64) -> Action {
     let drained = STILL_FOUND_MS.saturating_add(observed.drain_ms);
+    let ended = drained.saturating_add(LAST_TRANSACTIONS_MS);
     let (due, next) = match since {
         ..STILL_FOUND_MS => (None, Some(STILL_FOUND_MS)),
-        _ if since < drained => (Some(Stop::WhenClientsLeft), Some(drained)),
-        _ if since < drained.saturating_add(LAST_TRANSACTIONS_MS) => (
-            Some(Stop::AfterTransactions),
-            Some(drained.saturating_add(LAST_TRANSACTIONS_MS)),
-        ),
+        _ if since < drained && observed.clients != Some(0) => (None, Some(drained)),
+        _ if since < ended => (Some(Stop::AfterTransactions), Some(ended)),
         _ => (Some(Stop::Now), None),
     };
     let mut up = false;
@@ -170,6 +201,19 @@ fn stop(observed: &Observed, since: u64) -> Action {
     } else {
         Action::Exit
     }
+}
+
+/// Whether the primary's agent is asked for a pause: of the server to which the processes are led, not of the next one, since its answer
+/// would end the pause while they are led to the former one.
+pub fn asks(observed: &Observed) -> bool {
+    let Some(wanted) = &observed.wanted else { return false };
+    let present = digest(wanted);
+    let is_led = |process: &Process| match process {
+        Process::Down { .. } => true,
+        Process::Up { read, told, .. } => told.is_none() && read.as_ref() == Some(&present),
+    };
+    let is_up = |process: &Process| matches!(process, Process::Up { .. });
+    observed.processes.iter().all(is_led) && observed.processes.iter().any(is_up)
 }
 
 /// Whether the pod pauses as a whole: none of its processes has a connection to PostgreSQL.

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::pause::{Calls, LONGEST, Pause, REST, pauses};
+use super::pause::{Asked, Calls, LONGEST, Pause, REST, pauses};
 use super::pod::{self, Action as Do, Paused, Process, Stop, digest};
 use super::settings::{Places, Server, configuration};
 use super::*;
@@ -299,8 +299,9 @@ fn a_process_starts_with_written_files_and_reads_them_again_when_they_differ() {
     assert_eq!(pod::decide(&seen), Do::Start(0));
 }
 
-/// Runs a pod from the beginning of its termination; `leaves`: with what a process ends. Returns when it was told what.
-fn stops(drain_ms: u64, leaves: Option<Stop>) -> Vec<(u64, Stop)> {
+/// Runs a pod from the beginning of its termination. `leave`: when its clients do; `leaves`: with what a process ends. Returns when it
+/// was told what.
+fn stops(drain_ms: u64, leave: u64, leaves: Stop) -> Vec<(u64, Stop)> {
     let mut seen = pod::Observed {
         processes: vec![up(None), up(None)],
         drain_ms,
@@ -309,11 +310,12 @@ fn stops(drain_ms: u64, leaves: Option<Stop>) -> Vec<(u64, Stop)> {
     let (mut told, mut at) = (Vec::new(), 0);
     loop {
         seen.stopping_ms = Some(at);
+        seen.clients = Some(u64::from(at < leave));
         assert!(!pod::is_ready(&seen));
         match pod::decide(&seen) {
             Do::Stop(number, how) => {
                 told.push((at, how));
-                seen.processes[number] = match leaves.is_some_and(|leaves| how >= leaves) {
+                seen.processes[number] = match how >= leaves {
                     true => Process::Down { since_ms: Some(0) },
                     false => Process::Up {
                         read: None,
@@ -322,7 +324,8 @@ fn stops(drain_ms: u64, leaves: Option<Stop>) -> Vec<(u64, Stop)> {
                     },
                 };
             }
-            Do::Wait(next) => at += next.expect("a time, or else a process"),
+            // What clients do is noted twice a second.
+            Do::Wait(next) => at += next.expect("a time, or else a process").min(500),
             Do::Exit => return told,
             other => panic!("{other:?}"),
         }
@@ -333,18 +336,56 @@ fn stops(drain_ms: u64, leaves: Option<Stop>) -> Vec<(u64, Stop)> {
 fn a_pod_that_goes_lets_clients_finish_then_transactions() {
     let both = |at: u64, how: Stop| [(at, how), (at, how)];
     assert_eq!(
-        stops(30_000, Some(Stop::WhenClientsLeft)),
-        both(3_000, Stop::WhenClientsLeft)
-    );
-    let all = [
-        both(3_000, Stop::WhenClientsLeft),
-        both(33_000, Stop::AfterTransactions),
-        both(38_000, Stop::Now),
-    ];
-    assert_eq!(stops(30_000, Some(Stop::Now)), all.concat());
-    assert_eq!(
-        stops(0, Some(Stop::AfterTransactions)),
+        stops(30_000, 0, Stop::AfterTransactions),
         both(3_000, Stop::AfterTransactions)
+    );
+    assert_eq!(
+        stops(30_000, 8_200, Stop::AfterTransactions),
+        both(8_500, Stop::AfterTransactions)
+    );
+    let all = [both(33_000, Stop::AfterTransactions), both(38_000, Stop::Now)];
+    assert_eq!(stops(30_000, u64::MAX, Stop::Now), all.concat());
+    assert_eq!(
+        stops(0, u64::MAX, Stop::AfterTransactions),
+        both(3_000, Stop::AfterTransactions)
+    );
+}
+
+#[test]
+fn a_pod_that_goes_follows_the_primary_and_pauses_as_others_do() {
+    let (first, second) = (one("a"), one("b"));
+    let mut seen = pod::Observed {
+        wanted: Some(first.clone()),
+        written: Some(first.clone()),
+        processes: vec![up(Some(&first)), Process::Down { since_ms: None }],
+        stopping_ms: Some(14_000),
+        drain_ms: 10_000,
+        clients: Some(3),
+        pause_ms: Some(500),
+    };
+    assert!(pod::asks(&seen));
+    assert_eq!(pod::decide(&seen), Do::Pause(0));
+    let Process::Up { pause, .. } = &mut seen.processes[0] else {
+        panic!()
+    };
+    *pause = Some(Paused::Wholly);
+    assert_eq!(
+        (pod::decide(&seen), pod::is_paused(&seen)),
+        (Do::Wait(Some(500)), true),
+        "its end is due"
+    );
+    (seen.wanted, seen.written) = (Some(second.clone()), Some(second.clone()));
+    assert_eq!(
+        (pod::decide(&seen), pod::asks(&seen)),
+        (Do::Reload(0), false),
+        "the next primary is asked later"
+    );
+    seen.pause_ms = None;
+    assert_eq!(pod::decide(&seen), Do::Resume(0));
+    seen.processes[0] = up(Some(&second));
+    assert_eq!(
+        (pod::decide(&seen), pod::asks(&seen)),
+        (Do::Stop(0, Stop::AfterTransactions), true)
     );
 }
 
@@ -393,11 +434,15 @@ proptest! {
 }
 
 fn asks(calls: &mut Calls, pod: &str, paused: bool, now: u64) -> PoolerReply {
+    asks_of(calls, Asked::Stops, pod, paused, now)
+}
+
+fn asks_of(calls: &mut Calls, asked: Asked, pod: &str, paused: bool, now: u64) -> PoolerReply {
     let request = PoolerRequest {
         pod: pod.to_owned(),
         paused,
     };
-    calls.answer(request, true, BootTime(now))
+    calls.answer(request, asked, BootTime(now))
 }
 
 #[test]
@@ -432,10 +477,20 @@ fn a_primary_waits_for_the_poolers_that_ask_and_not_for_long() {
         asks(&mut calls, "there", true, 10_000 + LONGEST.0).pause_milliseconds,
         None
     );
+    // It has stopped, and does not serve yet; then it does.
+    calls.announce(at(20_000));
     calls.begin(at(20_000));
-    calls.end();
-    let reply = asks(&mut calls, "there", true, 20_001);
-    assert_eq!((reply.pause_milliseconds, reply.soon), (None, false));
+    let reply = asks_of(&mut calls, Asked::Away, "there", true, 20_500);
+    assert_eq!(
+        (reply.pause_milliseconds, reply.soon, reply.serves),
+        (Some(LONGEST.0 - 500), false, false)
+    );
+    let reply = asks_of(&mut calls, Asked::Serves, "there", true, 20_600);
+    assert_eq!(
+        (reply.pause_milliseconds, reply.soon, reply.serves),
+        (None, false, true)
+    );
+    assert_eq!(asks(&mut calls, "there", true, 20_601).pause_milliseconds, None);
 }
 
 #[test]
@@ -515,10 +570,6 @@ fn a_pod_pauses_each_process_and_has_each_go_on() {
     assert_eq!(pod::decide(&seen), Do::Resume(1));
     pause(&mut seen, 1, None);
     assert_eq!(pod::decide(&seen), Do::Wait(None));
-    // One that terminates goes on first.
-    pause(&mut seen, 1, Some(Paused::Partly));
-    (seen.pause_ms, seen.stopping_ms) = (Some(500), Some(0));
-    assert_eq!(pod::decide(&seen), Do::Resume(1));
 }
 
 /// What a primary's agent says, or that nothing is heard of it, and how long after the last word.
@@ -533,15 +584,21 @@ fn word() -> impl Strategy<Value = (u64, Option<PoolerReply>)> {
 }
 
 proptest! {
-    /// Whatever any primary says, and whatever dies: no process is paused for longer than the longest pause, and clients are served for
-    /// at least as long before the next one.
+    /// Whatever any primary says, and whatever dies: no process is paused for longer than the longest pause, clients are served for a
+    /// while before the next one, and none is told to end in a pause.
     #[test]
-    fn no_pause_is_longer_than_the_longest(words in prop::collection::vec(word(), 1..60), starts in 0..4_usize) {
+    fn no_pause_is_longer_than_the_longest(
+        words in prop::collection::vec(word(), 1..60),
+        starts in 0..4_usize,
+        stops in prop::option::of(0..60_000_u64),
+    ) {
         let wanted = one("a");
         let mut seen = pod::Observed {
             wanted: (starts > 0).then(|| wanted.clone()),
             written: (starts > 1).then(|| wanted.clone()),
             processes: vec![up((starts > 2).then_some(&wanted)), Process::Down { since_ms: None }],
+            drain_ms: 5_000,
+            clients: Some(1),
             ..pod::Observed::default()
         };
         let (mut pause, mut now) = (Pause::default(), 0);
@@ -552,6 +609,7 @@ proptest! {
             // The pod decides at the times that it asked for, and at the next word.
             loop {
                 seen.pause_ms = pause.left(BootTime(now)).map(|left| left.0);
+                seen.stopping_ms = stops.and_then(|since| now.checked_sub(since));
                 match pod::decide(&seen) {
                     Do::Wait(next) => {
                         let next = next.map_or(end, |wait| now + wait.max(1)).min(end);
@@ -579,7 +637,12 @@ proptest! {
                         prop_assert!(now - since <= LONGEST.0, "{} ms", now - since);
                         ended[number] = Some(now);
                     }
-                    Do::Stop(..) | Do::Exit => prop_assert!(false),
+                    Do::Stop(number, how) => {
+                        prop_assert_eq!(began[number], None);
+                        let Process::Up { told, .. } = &mut seen.processes[number] else { panic!() };
+                        *told = Some(how);
+                    }
+                    Do::Exit => break,
                 }
             }
             prop_assert!(began.iter().flatten().all(|since| now - since <= LONGEST.0));

@@ -29,8 +29,8 @@ use crate::drift::hash;
 /// Keys of the certificate with which PgBouncer logs in.
 const CLIENT_CERTIFICATE_KEY: &str = "client.crt";
 const CLIENT_KEY_KEY: &str = "client.key";
-/// What a pod needs to end after its clients, in seconds.
-const TO_END: i64 = 15;
+/// What a pod needs to end after its clients, in seconds, if PostgreSQL stops at the same time.
+const TO_END: i64 = 20;
 
 /// A Pooler and its cluster.
 pub struct PoolerSubject<'a> {

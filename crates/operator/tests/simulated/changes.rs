@@ -199,7 +199,7 @@ fn a_kill_at_any_write_of_a_restart_leads_to_the_same_end() {
 
 #[test]
 fn a_kill_at_any_write_to_sleep_and_back_leads_to_the_same_end() {
-    kills(&[Step::Hibernate, Step::Edit(json!({"hibernated": false}))], 6);
+    kills_from(&[Step::Hibernate, Step::Edit(json!({"hibernated": false}))], "", 6, 2);
 }
 
 #[test]
@@ -225,12 +225,8 @@ fn a_kill_at_any_write_of_a_databases_way_back_leads_to_the_same_end() {
 
 #[test]
 fn a_kill_at_any_write_of_another_image_leads_to_the_same_end() {
-    kills(
-        &[Step::Edit(
-            json!({"postgres": {"image": "localhost/cdb/postgres:17.7"}}),
-        )],
-        6,
-    );
+    let image = json!({"postgres": {"image": "localhost/cdb/postgres:17.7"}});
+    kills_from(&[Step::Edit(image)], "", 6, 2);
 }
 
 #[test]

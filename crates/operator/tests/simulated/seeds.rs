@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::world::{NAME, NAMESPACE, Operator, World, run};
 
 /// How many seeds are run, in two halves side by side; the environment may ask for more.
-const SEEDS: u64 = 50;
+const SEEDS: u64 = 30;
 const SEEDS_VARIABLE: &str = "CDB_SEEDS";
 
 /// One run; its requests.

@@ -72,7 +72,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let mut report = throughput(&sql, [&direct, &pooled]).await?;
     for change in [Change::Switchover, Change::Rolling, Change::Restart] {
         for (how, uri) in [("through the pooler", &pooled), ("without it", &direct)] {
-            let (mut cut_off, mut refused, mut longest) = (0, 0, Vec::new());
+            let (mut cut_off, mut refused, mut longest, mut gaps) = (0, 0, Vec::new(), Vec::new());
             for run in 1..=arguments.runs {
                 let pause = Duration::from_millis(arguments.pause);
                 let load = Load::begin(&sql, uri, arguments.clients, pause).await?;
@@ -83,13 +83,15 @@ pub async fn run(arguments: Arguments) -> Result<()> {
                 println!("{change:?} {how}, run {run}: {felt}");
                 cut_off += felt.cut_off;
                 refused += felt.refused;
+                gaps.push(felt.gap.as_secs_f64());
                 // Beyond the pause between two transactions.
                 longest.push(felt.longest.saturating_sub(pause).as_secs_f64());
             }
             report.push(format!(
-                "{change:?} {how}, {} runs, {} clients: {cut_off} cut off, {refused} times refused, longest wait {}",
+                "{change:?} {how}, {} runs, {} clients: {cut_off} cut off, {refused} times refused; no transaction for {}; longest wait {}",
                 arguments.runs,
                 arguments.clients,
+                spread(&gaps, "s"),
                 spread(&longest, "s")
             ));
         }

@@ -143,7 +143,7 @@ async fn on_a_cluster(suites: &[Suite], name: Option<&str>, tally: &mut summary:
 }
 
 /// So many end-to-end tests run at once of those that may: they wait more than they compute.
-const BESIDE: usize = 3;
+const BESIDE: usize = 2;
 
 /// Each end-to-end test whose name contains `name`, in a process of its own, and whether it may run beside others.
 fn jobs<const N: usize>(
