@@ -83,7 +83,7 @@ async fn is_refused(sql: &SqlClient, uri: &str, words: &str) -> Result<()> {
 /// ends. docs/measurements.md has the times of a quiet one.
 const LONGEST: Duration = Duration::from_secs(6);
 
-async fn move_primary(namespace: &Namespace, operation: &str) -> Result<()> {
+async fn switch_over(namespace: &Namespace, operation: &str) -> Result<()> {
     let holder = namespace.holder("db").await?.context("a primary")?;
     let mut others = ["db-0", "db-1"].into_iter().filter(|pod| !holder.starts_with(pod));
     let to = others.next().context("another")?.to_owned();
@@ -176,7 +176,7 @@ async fn a_pooler_serves_through_a_move_of_the_primary_and_is_changed_without_a_
     // The primary moves, and is restarted for a setting. Nobody is cut off, and no pod of the pooler restarts.
     let before = pods(&namespace, "pool").await?;
     ensure!(before.len() == 2, "{before:?}");
-    under_load(&sql, &pooled, "a switchover", move_primary(&namespace, "move")).await?;
+    under_load(&sql, &pooled, "a switchover", switch_over(&namespace, "move")).await?;
     let restarts = async {
         let parameters = json!({"max_connections": "99"});
         namespace
@@ -208,7 +208,7 @@ async fn a_pooler_serves_through_a_move_of_the_primary_and_is_changed_without_a_
     let goes = async {
         let pod = before.keys().next().context("a pod")?;
         namespace.api::<Pod>().delete(pod, &DeleteParams::default()).await?;
-        move_primary(&namespace, "again").await?;
+        switch_over(&namespace, "again").await?;
         wait(&namespace, "pool", DeclaredPhase::Ready).await?;
         until("the pod to be gone", BOUND, || async {
             let there = namespace.api::<Pod>().get_opt(pod).await?;

@@ -8,7 +8,7 @@ pub const MUTANTS: &[Mutant] = &[
         planted: "PgBouncer is not told of another primary.",
         breaks: "a pod comes to the wanted configuration",
         file: "pooler/pod.rs",
-        text: "read.as_ref() != Some(&present)",
+        text: "*read != present",
         instead: "read.is_none()",
         found_by: property("pooler::tests::a_pod_comes_to_rest"),
     },
