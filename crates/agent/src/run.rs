@@ -423,7 +423,8 @@ impl Agent {
     }
 }
 
-fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, wanted: T) {
+/// Tells the receivers only if it is another value.
+pub(crate) fn set_if_changed<T: PartialEq>(sender: &watch::Sender<T>, wanted: T) {
     sender.send_if_modified(|value| {
         let changed = *value != wanted;
         *value = wanted;

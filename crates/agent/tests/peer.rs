@@ -135,13 +135,19 @@ fn answer(mut requests: mpsc::Receiver<Request>) {
     });
 }
 
-#[tokio::test]
-async fn agents_talk_to_each_other() {
-    let scratch = Scratch::new("talk");
+/// An agent that answers, and the certificate that all agents share.
+async fn answering(name: &str) -> (Scratch, Authority, Tls, SocketAddr) {
+    let scratch = Scratch::new(name);
     let authority = Authority::new();
     let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
     let (address, requests) = server(tls.clone()).await;
     answer(requests);
+    (scratch, authority, tls, address)
+}
+
+#[tokio::test]
+async fn agents_talk_to_each_other() {
+    let (_scratch, _, tls, address) = answering("talk").await;
     let client = Client::new(tls);
     let reply = client.report(address, &report("orders-1")).await.expect("an answer");
     assert_eq!(
@@ -233,11 +239,7 @@ async fn each_end_hears_the_key_with_which_the_other_signs() {
 
 #[tokio::test]
 async fn a_holder_is_promised_its_lease_or_refused() {
-    let scratch = Scratch::new("failsafe");
-    let authority = Authority::new();
-    let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
-    let (address, requests) = server(tls.clone()).await;
-    answer(requests);
+    let (_scratch, _, tls, address) = answering("failsafe").await;
     let client = Client::new(tls);
     let request = |pod: &str| FailsafeRequest {
         epoch: Epoch(5),
@@ -268,11 +270,7 @@ fn client_of(scratch: &Scratch, authority: &Authority, name: &str) -> Client {
 /// A pooler may ask whether it is to pause, and nothing else; nobody else may ask that.
 #[tokio::test]
 async fn a_pooler_has_one_question_and_nobody_else_has_it() {
-    let scratch = Scratch::new("pooler");
-    let authority = Authority::new();
-    let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
-    let (address, requests) = server(tls.clone()).await;
-    answer(requests);
+    let (scratch, authority, tls, address) = answering("pooler").await;
     let pooler = client_of(&scratch, &authority, "cdb_pooler");
     for paused in [false, true] {
         let request = PoolerRequest {
@@ -330,11 +328,7 @@ async fn promised(client: &Client, address: SocketAddr) {
 
 #[tokio::test]
 async fn promises_come_soon_or_not_at_all() {
-    let scratch = Scratch::new("promise");
-    let authority = Authority::new();
-    let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
-    let (address, requests) = server(tls.clone()).await;
-    answer(requests);
+    let (_scratch, _, tls, address) = answering("promise").await;
     let client = Client::new(tls);
     let ask = async |pod: &str| client.promise("orders-1", address, &request(pod)).await;
     promised(&client, address).await;
@@ -381,11 +375,7 @@ fn name_server(address: [u8; 4]) -> (Resolver, Arc<AtomicU32>) {
 
 #[tokio::test]
 async fn a_pod_that_has_moved_is_found_by_its_name() {
-    let scratch = Scratch::new("moved");
-    let authority = Authority::new();
-    let tls = scratch.tls("own", |directory| authority.write(directory, "orders-agent", &[NAME]));
-    let (address, requests) = server(tls.clone()).await;
-    answer(requests);
+    let (_scratch, _, tls, address) = answering("moved").await;
     let (resolver, asked) = name_server([127, 0, 0, 1]);
     let client = Client::new(tls).with_resolver(resolver);
     // On a busy machine its address may not answer soon enough.

@@ -42,6 +42,7 @@ use self::console::Pools;
 use crate::deadman::boot_time;
 use crate::kubernetes::watch as watch_object;
 use crate::process::{Exit, Signal, Supervisor};
+use crate::run::set_if_changed;
 
 /// PgBouncer's program.
 const PROGRAM: &str = "pgbouncer";
@@ -480,14 +481,14 @@ impl Runs {
             paused: pod::is_paused(observed),
             every: self.pause.asks_after(boot_time()),
         });
-        set(&self.asks, ask);
+        set_if_changed(&self.asks, ask);
         let pauses = observed.pause_ms.is_some() && !pod::is_paused(observed);
         let looks = match self.stopping {
             _ if pauses => LOOKS_PAUSING,
             Some(_) => LOOKS_STOPPING,
             None => LOOKS,
         };
-        set(&self.looks, looks);
+        set_if_changed(&self.looks, looks);
     }
 
     fn clients(&self) -> Option<u64> {
@@ -549,14 +550,6 @@ impl Pausing {
     fn is_told(self) -> bool {
         !matches!(self, Self::Soon(_))
     }
-}
-
-fn set<T: PartialEq>(sender: &watch::Sender<T>, wanted: T) {
-    sender.send_if_modified(|value| {
-        let differs = *value != wanted;
-        *value = wanted;
-        differs
-    });
 }
 
 /// Address and port of the primary.

@@ -90,6 +90,7 @@ mod tests {
     use super::super::fixtures::*;
     use super::super::*;
     use super::{EXPECTING, SHORT, SOON, STEADY};
+    use crate::pooler::pause::Asked;
     use crate::timing::{BootTime, Timing};
     use crate::units::Millis;
 
@@ -124,6 +125,33 @@ mod tests {
         observed.tasks.checkpoint.running = None;
         cluster(&mut observed).primary = Some("orders-0".to_owned());
         assert_eq!(after(&observed, now), STEADY, "it is the one");
+    }
+
+    #[test]
+    fn poolers_see_a_planned_stop_from_its_checkpoint_on_and_whether_it_is_called_off() {
+        let now = 30_000;
+        let asked = |observed: &Observed, memo: &Memo| observed.as_asked_by_poolers(memo, BootTime(now));
+        let mut observed = primary();
+        assert_eq!(asked(&observed, &settled()), Asked::Serves);
+        observed.tasks.checkpoint.running = Some(Work::Checkpoint);
+        assert_eq!(asked(&observed, &settled()), Asked::Stops);
+        observed.tasks.checkpoint.running = None;
+        observed.tasks.checkpoint.ended = BootTime(now - 1_000);
+        assert_eq!(asked(&observed, &settled()), Asked::Stops);
+        // It has stopped and serves again.
+        observed.tasks.start.ended = BootTime(now - 500);
+        assert_eq!(asked(&observed, &settled()), Asked::Serves);
+        let stopping = Memo {
+            stopping: Some(Stopping {
+                stop: Stop::Fast,
+                since: BootTime(now - 9_000),
+            }),
+            ..settled()
+        };
+        assert_eq!(asked(&observed, &stopping), Asked::Stops);
+        observed.postgres.open = false;
+        assert_eq!(asked(&observed, &settled()), Asked::Away);
+        assert_eq!(asked(&voter(), &settled()), Asked::Away);
     }
 
     #[test]

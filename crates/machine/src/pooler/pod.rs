@@ -206,14 +206,10 @@ fn stop(observed: &Observed, since: u64) -> Action {
 /// Whether the primary's agent is asked for a pause: of the server to which the processes are led, not of the next one, since its answer
 /// would end the pause while they are led to the former one.
 pub fn asks(observed: &Observed) -> bool {
-    let Some(wanted) = &observed.wanted else { return false };
-    let present = digest(wanted);
-    let is_led = |process: &Process| match process {
-        Process::Down { .. } => true,
-        Process::Up { read, told, .. } => told.is_none() && read.as_ref() == Some(&present),
-    };
+    let is_ending = |process: &Process| matches!(process, Process::Up { told: Some(_), .. });
     let is_up = |process: &Process| matches!(process, Process::Up { .. });
-    observed.processes.iter().all(is_led) && observed.processes.iter().any(is_up)
+    let is_led = observed.wanted.is_some() && configure(observed).is_none();
+    is_led && observed.processes.iter().any(is_up) && !observed.processes.iter().any(is_ending)
 }
 
 /// Whether the pod pauses as a whole: none of its processes has a connection to PostgreSQL.
